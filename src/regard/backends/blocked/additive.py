@@ -1,0 +1,165 @@
+"""Additive tiles without a tanh per pair: groups of hidden units as one ratio of two short dot products.
+
+With u = e^(2a) and v = e^(2b), tanh(a + b) = (uv - 1) / (uv + 1). The sum over a group of four hidden units has
+the common denominator D = prod_i (1 + u_i v_i), and expanding the products gives sums over the 16 subsets S of
+the group in which query and key are separate factors:
+
+    D = sum_S u_S v_S        N = sum_S c_S u_S v_S        u_S = prod_{i in S} u_i,   c_S = sum_i +-w_i (+ if i in S)
+
+so a group costs two matrix products of inner size 16 and one division per pair, exactly: no transcendental
+function and no tensor with a hidden axis. Both products may be scaled by any factor per token, because only
+their ratio counts; dividing by prod_i max(1, u_i) keeps every factor in (0, 1].
+
+Error: each factor and each sum of a positive D is rounded a few times, so N / D differs from the group's
+sum w_i tanh(.) by at most TANH_ERROR * sum |w_i|, an absolute bound per tanh; likewise the gradients.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from regard.backends.blocked.tiles import Tiles, add_shared
+
+GROUP = 4
+
+# The scaled denominator is at least e^(-8 reach): up to this |a| and |b| it stays so far above the smallest normal
+# number that no term that counts is lost. Tiles with larger activations take tanh itself.
+LARGEST_REACH = {torch.float32: 8.0, torch.float64: 80.0}
+
+# Bound on the error of each tanh and of its derivative, in units of the dtype's eps.
+TANH_ERROR = 64.0
+
+
+class AdditiveTiles(Tiles):
+    """w' tanh(a + b) (eq. 12); operands a (query), b (key), w."""
+
+    def __init__(self, operands: Sequence[Tensor], needs: Sequence[bool]) -> None:
+        """Expand the tokens into their subset products, linear in tokens."""
+        super().__init__(operands, needs)
+        self.query, self.key, self.weight = operands
+        self.members = _subsets(self.query)
+        self.query_products = _products(self.query, self.members)
+        self.key_products = _products(self.key, self.members)
+        self.signs = 2 * self.members - 1
+        self.coefficients = _by_group(self.weight) @ self.signs.mT
+        self.numerators = self.query_products * self.coefficients
+        self.reach = LARGEST_REACH[self.query.dtype]
+        self.query_reach, self.key_reach = _reach(self.query), _reach(self.key)
+        self.product_grads: list[Tensor] = []
+        if any(needs):
+            self.product_grads = [torch.zeros_like(x) for x in (self.numerators, self.query_products, self.key_products)]
+
+    def scores(self, rows: slice, cols: slice) -> Tensor:
+        """Sum over groups of N / D."""
+        if not self._within_reach(rows, cols):
+            return self._tanh_scores(rows, cols)
+        total: Tensor | None = None
+        upper = lower = None
+        for numerator, products, keys in zip(self.numerators, self.query_products, self.key_products, strict=True):
+            facing = keys[..., cols, :].mT
+            upper = torch.matmul(numerator[..., rows, :], facing, out=upper)
+            lower = torch.matmul(products[..., rows, :], facing, out=lower)
+            total = upper / lower if total is None else total.addcdiv_(upper, lower)
+        assert total is not None
+        return total
+
+    def backward(self, rows: slice, cols: slice, grad: Tensor) -> None:
+        """dN = dS / D, dD = -dS N / D^2 for each group, then matrix products to the factors."""
+        if not self._within_reach(rows, cols):
+            self._tanh_backward(rows, cols, grad)
+            return
+        upper = lower = None
+        for group, keys in enumerate(self.key_products):
+            facing = keys[..., cols, :]
+            numerator, products = self.numerators[group][..., rows, :], self.query_products[group][..., rows, :]
+            upper = torch.matmul(numerator, facing.mT, out=upper)
+            lower = torch.matmul(products, facing.mT, out=lower)
+            upper.div_(lower)
+            torch.div(grad, lower, out=lower)
+            upper.mul_(lower).neg_()
+            to_numerators, to_products, to_keys = (total[group] for total in self.product_grads)
+            add_shared(to_numerators[..., rows, :], lower @ facing)
+            add_shared(to_products[..., rows, :], upper @ facing)
+            add_shared(to_keys[..., cols, :], (lower.mT @ numerator).add_(upper.mT @ products))
+
+    def gradients(self) -> list[Tensor | None]:
+        """From the subset products back to a, b and w; tiles that took tanh have added theirs already.
+
+        The scaling of the products cancels in the ratio and so counts as a constant: d u_S / d a_i is 2 u_S.
+        """
+        to_numerators, to_products, to_keys = self.product_grads
+        members = self.members
+        if self.needs[0]:
+            pull = (to_numerators * self.numerators).sum_to_size(self.query_products.shape)
+            pull = pull.addcmul_(to_products, self.query_products)
+            self._add_all(0, _ungroup(2 * (pull @ members), self.query))
+        if self.needs[1]:
+            self._add_all(1, _ungroup(2 * ((to_keys * self.key_products) @ members), self.key))
+        if self.needs[2]:
+            pull = (to_numerators * self.query_products).sum(-2, keepdim=True) @ self.signs
+            self._add_all(2, _ungroup(pull, self.weight))
+        return self.grads
+
+    def _add_all(self, index: int, grad: Tensor) -> None:
+        total = self.grads[index]
+        assert total is not None
+        add_shared(total, grad)
+
+    def _within_reach(self, rows: slice, cols: slice) -> bool:
+        """Not within reach where an activation is too large or NaN."""
+        return max(self.query_reach[rows]) <= self.reach and max(self.key_reach[cols]) <= self.reach
+
+    def _tanh_scores(self, rows: slice, cols: slice) -> Tensor:
+        total: Tensor | float = 0.0
+        for unit in range(self.query.shape[-1]):
+            total = total + self._tanh(rows, cols, unit) * self.weight[..., unit : unit + 1]
+        assert isinstance(total, Tensor)
+        return total
+
+    def _tanh_backward(self, rows: slice, cols: slice, grad: Tensor) -> None:
+        for unit in range(self.query.shape[-1]):
+            tanh = self._tanh(rows, cols, unit)
+            to_query, to_key, to_weight = (None if g is None else g[..., unit] for g in self.grads)
+            if to_weight is not None:
+                add_shared(to_weight, (grad * tanh).sum((-2, -1)).unsqueeze(-1))
+            pull = tanh.square_().neg_().add_(1).mul(grad * self.weight[..., unit : unit + 1])
+            if to_query is not None:
+                add_shared(to_query[..., rows], pull.sum(-1))
+            if to_key is not None:
+                add_shared(to_key[..., cols], pull.sum(-2))
+
+    def _tanh(self, rows: slice, cols: slice, unit: int) -> Tensor:
+        one = slice(unit, unit + 1)
+        return (self.query[..., rows, one] + self.key[..., cols, one].mT).tanh_()
+
+
+def _subsets(like: Tensor) -> Tensor:
+    """Which of the group's units each subset has, (16, 4) of 0 and 1."""
+    numbers = torch.arange(2**GROUP, device=like.device).unsqueeze(-1)
+    return (numbers >> torch.arange(GROUP, device=like.device)).bitwise_and(1).to(like.dtype)
+
+
+def _by_group(tokens: Tensor) -> Tensor:
+    """(*batch, tokens, hidden) -> (groups, *batch, tokens, 4); missing units are 0, with weight 0."""
+    padded = functional.pad(tokens, (0, -tokens.shape[-1] % GROUP))
+    return padded.unflatten(-1, (-1, GROUP)).movedim(-2, 0)
+
+
+def _ungroup(grouped: Tensor, like: Tensor) -> Tensor:
+    """The inverse of `_by_group`."""
+    return grouped.movedim(0, -2).flatten(-2)[..., : like.shape[-1]]
+
+
+def _products(tokens: Tensor, members: Tensor) -> Tensor:
+    """u_S / prod_i max(1, u_i) for all subsets, (groups, *batch, tokens, 16)."""
+    grouped = _by_group(tokens)
+    largest = grouped.clamp_min(0).sum(-1, keepdim=True)
+    return (grouped @ members.mT).sub_(largest).mul_(2).exp_()
+
+
+def _reach(tokens: Tensor) -> list[float]:
+    """The largest |activation| of each token over batch and hidden units; infinite where one is NaN."""
+    largest = tokens.abs().amax(-1)
+    return largest.flatten(0, -2).amax(0).nan_to_num(nan=torch.inf).tolist() if largest.ndim > 1 else largest.tolist()

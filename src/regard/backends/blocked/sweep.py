@@ -1,0 +1,147 @@
+"""Two sweeps over the tiles of the score matrix: online softmax forward, recomputing backward.
+
+Memory is linear in tokens in both directions: one tile at a time exists, and what is kept between the sweeps
+is the output and log_mass.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from regard.backends.blocked.tiles import Tiles, add_shared
+from regard.masks.placed import Placed
+
+# Elements of one tile over the whole batch: on a CPU what a core's cache holds, on a GPU what keeps it busy.
+TILE_ELEMENTS = {"cpu": 2**17, "cuda": 2**25}
+LONGEST_ROW = 512
+
+
+class Sweep(NamedTuple):
+    """Everything beside the form: value (*batch, keys, value_dim) in the accumulation dtype, mask, bias, dropout."""
+
+    value: Tensor
+    batch: tuple[int, ...]
+    queries: int
+    keys: int
+    mask: Placed | None
+    bias: Tensor | None
+    dropout: float
+    seed: int
+
+    def blocks(self) -> Iterator[tuple[slice, list[slice]]]:
+        """Blocks of queries, each with the blocks of keys that the mask does not empty."""
+        height, width = self._tile_shape()
+        columns = [slice(j, min(j + width, self.keys)) for j in range(0, self.keys, width)]
+        for i in range(0, self.queries, height):
+            rows = slice(i, min(i + height, self.queries))
+            yield rows, [cols for cols in columns if self.mask is None or self.mask.covers(rows, cols) is not False]
+
+    def finish(self, scores: Tensor, rows: slice, cols: slice) -> Tensor:
+        """Add the bias and forbid what the mask forbids; scores may be overwritten."""
+        if self.bias is not None:
+            scores = scores + _bias_tile(self.bias, rows, cols)
+        if self.mask is not None and self.mask.covers(rows, cols) is not True:
+            scores = scores.masked_fill(~self.mask.tile(rows, cols, scores.device), -math.inf)
+        return scores
+
+    def kept(self, rows: slice, cols: slice, like: Tensor) -> Tensor | None:
+        """Which weights dropout keeps, scaled to keep the mean; the same for the same tile and seed."""
+        if not self.dropout:
+            return None
+        generator = torch.Generator(like.device)
+        generator.manual_seed((self.seed + rows.start * self.keys + cols.start) % 2**63)
+        shape = (*self.batch, rows.stop - rows.start, cols.stop - cols.start)
+        uniform = torch.rand(shape, generator=generator, device=like.device, dtype=like.dtype)
+        return (uniform >= self.dropout).to(like.dtype).mul_(_inverse(1 - self.dropout))
+
+    def _tile_shape(self) -> tuple[int, int]:
+        budget = TILE_ELEMENTS.get(self.value.device.type, TILE_ELEMENTS["cuda"]) // max(math.prod(self.batch), 1)
+        width = max(min(LONGEST_ROW, budget // 16), 64)
+        return max(budget // max(min(width, self.keys), 1), 16), width
+
+
+def forward(tiles: Tiles, sweep: Sweep) -> tuple[Tensor, Tensor]:
+    """Output (*batch, queries, value_dim) and log_mass (*batch, queries), in the accumulation dtype."""
+    value = sweep.value
+    output = value.new_zeros(*sweep.batch, sweep.queries, value.shape[-1])
+    log_mass = value.new_full((*sweep.batch, sweep.queries), -math.inf)
+    for rows, columns in sweep.blocks():
+        peak = value.new_full((*sweep.batch, rows.stop - rows.start, 1), -math.inf)
+        total, pooled = torch.zeros_like(peak), output[..., rows, :]
+        for cols in columns:
+            scores = sweep.finish(tiles.scores(rows, cols), rows, cols)
+            new_peak = torch.maximum(peak, scores.amax(-1, keepdim=True))
+            # A row that has seen no key yet has peak -inf; measured from 0 its mass stays 0 and nothing is NaN.
+            base = new_peak.masked_fill(new_peak == -math.inf, 0.0)
+            shrink = (peak - base).exp_()
+            mass = (scores - base).exp_()
+            total.mul_(shrink).add_(mass.sum(-1, keepdim=True))
+            kept = sweep.kept(rows, cols, mass)
+            pooled.mul_(shrink).add_((mass if kept is None else mass * kept) @ value[..., cols, :])
+            peak = new_peak
+        empty = total == 0
+        pooled.div_(total.masked_fill(empty, 1.0))
+        log_mass[..., rows] = total.log_().add_(peak).masked_fill_(empty, -math.inf).squeeze(-1)
+    return output, log_mass
+
+
+class Gradients(NamedTuple):
+    """Gradients of the form's operands, of value and of bias; None where none was asked for."""
+
+    operands: list[Tensor | None]
+    value: Tensor | None
+    bias: Tensor | None
+
+
+def backward(
+    tiles: Tiles,
+    sweep: Sweep,
+    output: Tensor,
+    log_mass: Tensor,
+    grad_output: Tensor,
+    grad_log_mass: Tensor,
+    needs_value: bool,
+    needs_bias: bool,
+) -> Gradients:
+    """With weights P: dS = P (dO v' - dO'o + dlog_mass), each tile's weights recomputed from log_mass."""
+    value = sweep.value
+    grad_value = torch.zeros_like(value) if needs_value else None
+    grad_bias = None
+    if needs_bias:
+        assert sweep.bias is not None
+        grad_bias = torch.zeros_like(sweep.bias)
+    needs_scores = needs_bias or any(tiles.needs)
+    base = log_mass.masked_fill(log_mass == -math.inf, 0.0).unsqueeze(-1)
+    mean = ((grad_output * output).sum(-1) - grad_log_mass).unsqueeze(-1)
+    for rows, columns in sweep.blocks():
+        grad_rows = grad_output[..., rows, :]
+        for cols in columns:
+            scores = sweep.finish(tiles.scores(rows, cols), rows, cols)
+            weights = (scores - base[..., rows, :]).exp_()
+            kept = sweep.kept(rows, cols, weights)
+            if grad_value is not None:
+                dropped = weights if kept is None else weights * kept
+                add_shared(grad_value[..., cols, :], dropped.mT @ grad_rows)
+            if not needs_scores:
+                continue
+            grad = grad_rows @ value[..., cols, :].mT
+            grad = grad if kept is None else grad.mul_(kept)
+            grad = grad.sub_(mean[..., rows, :]).mul_(weights)
+            if grad_bias is not None:
+                add_shared(_bias_tile(grad_bias, rows, cols), grad)
+            if any(tiles.needs):
+                tiles.backward(rows, cols, grad)
+    return Gradients(tiles.gradients() if any(tiles.needs) else [None] * len(tiles.needs), grad_value, grad_bias)
+
+
+def _bias_tile(bias: Tensor, rows: slice, cols: slice) -> Tensor:
+    """A view of the bias at a tile; axes of size 1 stay."""
+    everything = slice(None)
+    return bias[..., rows if bias.shape[-2] > 1 else everything, cols if bias.shape[-1] > 1 else everything]
+
+
+def _inverse(kept_share: float) -> float:
+    return 1 / kept_share if kept_share > 0 else 0.0

@@ -1,0 +1,130 @@
+"""What a sweep asks of a closed form: the scores of one tile, and the gradients of its operands."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from regard.scores.links import Link
+
+# Up to this width the gradient of a squared distance is summed from differences, exact at any offset.
+# Beyond it a matrix product of tokens centred on the tile is used: error about eps times the tile's extent.
+WIDEST_DIFFERENCE = 16
+
+
+class Tiles(ABC):
+    """One closed form over all queries and keys, evaluated tile by tile in the accumulation dtype."""
+
+    def __init__(self, operands: Sequence[Tensor], needs: Sequence[bool]) -> None:
+        """operands: the form's tensors; needs: which of them want a gradient."""
+        self.operands = operands
+        self.needs = needs
+        self.grads = [torch.zeros_like(tensor) if need else None for tensor, need in zip(operands, needs, strict=True)]
+
+    @abstractmethod
+    def scores(self, rows: slice, cols: slice) -> Tensor:
+        """A new tensor (*batch, rows, cols), which the caller may overwrite."""
+
+    @abstractmethod
+    def backward(self, rows: slice, cols: slice, grad: Tensor) -> None:
+        """Add what the gradient of one tile's scores, (*batch, rows, cols), gives to each operand."""
+
+    def gradients(self) -> list[Tensor | None]:
+        """The gradients of the operands, after every tile."""
+        return self.grads
+
+    def add(self, index: int, at: slice, grad: Tensor) -> None:
+        """Add to the rows `at` of an operand's gradient, summing over the axes it was shared along."""
+        total = self.grads[index]
+        if total is not None:
+            add_shared(total[..., at, :], grad)
+
+
+def add_shared(total: Tensor, grad: Tensor) -> None:
+    """Add a gradient in place, summed over the axes on which the total has size 1."""
+    total.add_(grad if grad.shape == total.shape else grad.sum_to_size(total.shape))
+
+
+class DotTiles(Tiles):
+    """scale * q'k (eq. 7 to 11), with or without softcap; operands query, key."""
+
+    def __init__(self, operands: Sequence[Tensor], needs: Sequence[bool], scale: float, softcap: float) -> None:
+        """Softcap 0 means none."""
+        super().__init__(operands, needs)
+        self.scale = scale
+        self.softcap = softcap
+        self.query, self.key = operands
+
+    def scores(self, rows: slice, cols: slice) -> Tensor:
+        """One matrix product."""
+        product = self._product(rows, cols)
+        return product.div_(self.softcap).tanh_().mul_(self.softcap) if self.softcap else product
+
+    def backward(self, rows: slice, cols: slice, grad: Tensor) -> None:
+        """dq = scale dS k, dk = scale dS' q."""
+        if self.softcap:
+            bent = self._product(rows, cols).div_(self.softcap).tanh_()
+            grad = grad * (1 - bent.square_())
+        grad = grad * self.scale
+        if self.needs[0]:
+            self.add(0, rows, grad @ self.key[..., cols, :])
+        if self.needs[1]:
+            self.add(1, cols, grad.mT @ self.query[..., rows, :])
+
+    def _product(self, rows: slice, cols: slice) -> Tensor:
+        return (self.query[..., rows, :] * self.scale) @ self.key[..., cols, :].mT
+
+
+class DistanceTiles(Tiles):
+    """link(|q - k|^2 / width^2) (eq. 5 and 6); operands query, key, width."""
+
+    def __init__(self, operands: Sequence[Tensor], needs: Sequence[bool], link: Link, dtype: torch.dtype) -> None:
+        """dtype: that of the user's data, in which a boxcar's edge is compared."""
+        super().__init__(operands, needs)
+        self.query, self.key, self.width = operands
+        self.link = link
+        self.dtype = dtype
+
+    def scores(self, rows: slice, cols: slice) -> Tensor:
+        """The log-kernel at squared distances formed from differences."""
+        return self.link.log_kernel(self._squared(rows, cols), self._width(rows), self.dtype)
+
+    def backward(self, rows: slice, cols: slice, grad: Tensor) -> None:
+        """Through z = |q - k|^2 / width^2: dz = dS slope(z), then to q, k and width."""
+        width = self._width(rows)
+        ratio = self._squared(rows, cols).div_(width.square())
+        grad = grad * self.link.slope(ratio)
+        if self.needs[2]:
+            at = rows if self.width.shape[-2] > 1 else slice(None)
+            self.add(2, at, (grad * ratio).sum(-1, keepdim=True).mul_(-2 / width))
+        if self.needs[0] or self.needs[1]:
+            self._backward_tokens(rows, cols, grad.mul_(2 / width.square()))
+
+    def _backward_tokens(self, rows: slice, cols: slice, grad: Tensor) -> None:
+        """grad: (*batch, rows, cols), twice the gradient of the squared distance."""
+        query, key = self.query[..., rows, :], self.key[..., cols, :]
+        if query.shape[-1] <= WIDEST_DIFFERENCE:
+            for d in range(query.shape[-1]):
+                pull = grad * (query[..., d : d + 1] - key[..., d : d + 1].mT)
+                self._add_column(0, rows, d, pull.sum(-1))
+                self._add_column(1, cols, d, -pull.sum(-2))
+            return
+        centre = key.mean(-2, keepdim=True)
+        query, key = query - centre, key - centre
+        self.add(0, rows, query * grad.sum(-1, keepdim=True) - grad @ key)
+        self.add(1, cols, key * grad.sum(-2).unsqueeze(-1) - grad.mT @ query)
+
+    def _add_column(self, index: int, at: slice, column: int, grad: Tensor) -> None:
+        total = self.grads[index]
+        if total is not None:
+            add_shared(total[..., at, column], grad)
+
+    def _width(self, rows: slice) -> Tensor:
+        return self.width if self.width.shape[-2] == 1 else self.width[..., rows, :]
+
+    def _squared(self, rows: slice, cols: slice) -> Tensor:
+        query, key = self.query[..., rows, :], self.key[..., cols, :]
+        if query.shape[-1] == 1:
+            return (query - key.mT).square_()
+        return torch.cdist(query, key, compute_mode="donot_use_mm_for_euclid_dist").square_()

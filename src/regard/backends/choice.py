@@ -1,0 +1,73 @@
+"""Which backend runs a problem, and why the others do not."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from torch import Tensor
+
+from regard.backends import blocked, reference, torch_sdpa
+from regard.backends.problem import Problem
+from regard.errors import RegardError
+
+# Below this many elements the textbook form in plain operations beats the fixed cost of an operator with tiles.
+SMALL = 2**16
+
+
+class Backend(NamedTuple):
+    """A way to run a problem: its name, its reasons to refuse, and the run itself."""
+
+    name: str
+    refuse: Callable[[Problem, bool], str | None]
+    run: Callable[[Problem], tuple[Tensor, Tensor | None]]
+
+
+BACKENDS = {
+    module.NAME: Backend(module.NAME, module.refuse, module.run) for module in (torch_sdpa, reference, blocked)
+}
+TORCH, REFERENCE, BLOCKED = BACKENDS["torch"], BACKENDS["reference"], BACKENDS["blocked"]
+
+
+def choose(problem: Problem, name: str, *, log_mass: bool) -> Backend:
+    """The backend of that name, or with "auto" the best that does not refuse.
+
+    torch has the fastest dot products; small problems take plain operations; everything else takes blocks, and
+    what even those refuse (empty inputs) is left to the equations.
+    """
+    if name == "auto":
+        if TORCH.refuse(problem, log_mass) is None:
+            return TORCH
+        if problem.work <= SMALL or BLOCKED.refuse(problem, log_mass) is not None:
+            return REFERENCE
+        return BLOCKED
+    if name not in BACKENDS:
+        raise RegardError(
+            "backend",
+            got=repr(name),
+            needed=f'"auto" or one of {", ".join(sorted(BACKENDS))}',
+            repair='Leave it at "auto" unless you compare backends.',
+        )
+    backend = BACKENDS[name]
+    reason = backend.refuse(problem, log_mass)
+    if reason is not None:
+        raise RegardError(
+            "backend",
+            got=repr(name),
+            needed=f"a backend that can run this call; {name} refuses: {reason}",
+            repair='Use backend="auto", or see regard.why(...) for what each backend says.',
+        )
+    return backend
+
+
+def refusals(problem: Problem, *, log_mass: bool, chosen: Backend) -> dict[str, str]:
+    """What speaks against every backend that was not chosen."""
+    reasons = {}
+    for backend in BACKENDS.values():
+        if backend is chosen:
+            continue
+        reason = backend.refuse(problem, log_mass)
+        if reason is None and backend is REFERENCE:
+            reason = f"it would materialise {problem.work} elements; auto takes it up to {SMALL}"
+        elif reason is None and backend is BLOCKED:
+            reason = "a faster backend runs this call"
+        reasons[backend.name] = reason or "it was not asked for"
+    return reasons

@@ -1,0 +1,141 @@
+"""The torch backend: scaled_dot_product_attention for dot products, called and not rewritten."""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from regard.backends.problem import Problem
+from regard.scores.forms import DotForm
+
+NAME = "torch"
+
+# A mask over queries and keys is handed over whole. Up to this many entries that is no burden; beyond it the
+# promise of memory linear in tokens would break, and tiles are the better way.
+LARGEST_MASK = 2**24
+
+
+def refuse(problem: Problem, log_mass: bool) -> str | None:
+    """Why scaled_dot_product_attention cannot do this, or None."""
+    form, mask, bias = problem.form, problem.mask, problem.bias
+    if not isinstance(form, DotForm):
+        return "it knows dot products only"
+    if log_mass:
+        return "it does not return log_mass"
+    if form.softcap is not None:
+        return "it has no softcap"
+    if bias is not None and (reason := _refuse_bias(problem)):
+        return reason
+    if mask is not None and mask.varies_by_query and not (mask.is_plain_causal and bias is None):
+        entries = _mask_entries(problem)
+        if entries > LARGEST_MASK:
+            return f"the mask would be materialised with {entries} entries, more than {LARGEST_MASK}"
+    query, key, value = form.query, form.key, problem.value
+    if 0 in query.shape or 0 in key.shape or 0 in value.shape:
+        return "an input is empty"
+    if query.ndim > 4 and not _foldable(query, key, value):
+        return "a shared batch axis would be copied"
+    return None
+
+
+def run(problem: Problem) -> tuple[Tensor, None]:
+    """Output (*batch, queries, value_dim)."""
+    form, mask = problem.form, problem.mask
+    assert isinstance(form, DotForm)
+    query, key, value = form.query, form.key, problem.value
+    allowed, alive, causal = None, None, False
+    if mask is not None:
+        if mask.is_plain_causal and problem.bias is None:
+            causal = True
+        else:
+            allowed = mask.tile(slice(0, problem.queries), slice(0, problem.keys), query.device)
+            # What a fused kernel does with a row without keys depends on its version: such a row sees every key
+            # here and its output is zeroed afterwards, so that result and gradients are 0 by construction.
+            alive = allowed.any(-1, keepdim=True)
+            allowed = allowed | ~alive
+            # The call adds its mask: a padded key of 1e38 would give inf - inf. A blank key cannot.
+            padding = mask.unseen_keys(problem.keys, query.device)
+            if padding is not None:
+                key = key.masked_fill(padding, 0.0)
+    if problem.bias is not None:
+        bias = problem.bias
+        assert isinstance(bias, Tensor)
+        allowed = bias.to(query.dtype) if allowed is None else bias.to(query.dtype).masked_fill(~allowed, -math.inf)
+        seen = (allowed > -math.inf).any(-1, keepdim=True)
+        allowed = allowed.masked_fill(~seen, 0.0)
+        alive = seen if alive is None else alive & seen
+    output = _call(query, key, value, allowed, problem.dropout, causal, form.scale)
+    return (output if alive is None else output.masked_fill(~alive, 0.0)), None
+
+
+def _call(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    allowed: Tensor | None,
+    dropout: float,
+    causal: bool,
+    scale: float,
+) -> Tensor:
+    """Bring the inputs to (batch, heads, tokens, dim) without copying, call, and restore the batch axes."""
+    rank = query.ndim
+    if rank == 4 and query.shape[:2] == key.shape[:2] == value.shape[:2]:
+        return functional.scaled_dot_product_attention(
+            query, key, value, attn_mask=allowed, dropout_p=dropout, is_causal=causal, scale=scale
+        )
+    grouped = rank > 4 and _is_grouped(query, key, value)
+    batch = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
+    if grouped:
+        # (*batch, kv_heads, group, tokens, dim) against a shared axis: the call's own grouped-query form.
+        query = query.flatten(-4, -3)
+        key, value = key.squeeze(-3), value.squeeze(-3)
+        if allowed is not None:
+            allowed = allowed.expand(*batch, *allowed.shape[-2:]).flatten(-4, -3)
+    else:
+        query, key, value = (x.expand(*batch, *x.shape[-2:]) for x in (query, key, value))
+    query, key, value = _four(query), _four(key), _four(value)
+    if allowed is not None and allowed.ndim > 4:
+        allowed = _four(allowed if grouped else allowed.expand(*batch, *allowed.shape[-2:]))
+    elif allowed is not None:
+        allowed = _four(allowed)
+    output = functional.scaled_dot_product_attention(
+        query, key, value, attn_mask=allowed, dropout_p=dropout, is_causal=causal, scale=scale, enable_gqa=grouped
+    )
+    return output.reshape(*batch, *output.shape[-2:])
+
+
+def _four(tensor: Tensor) -> Tensor:
+    """Any number of leading axes as exactly two."""
+    if tensor.ndim > 4:
+        return tensor.flatten(0, -4)
+    return tensor.reshape((1,) * (4 - tensor.ndim) + tensor.shape) if tensor.ndim < 4 else tensor
+
+
+def _is_grouped(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Keys and values shared over the last batch axis, all other axes equal."""
+    shared = key.shape[-3] == value.shape[-3] == 1 < query.shape[-3]
+    return shared and query.shape[:-3] == key.shape[:-3] == value.shape[:-3]
+
+
+def _foldable(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    return query.shape[:-2] == key.shape[:-2] == value.shape[:-2] or _is_grouped(query, key, value)
+
+
+def _refuse_bias(problem: Problem) -> str | None:
+    bias = problem.bias
+    if not isinstance(bias, Tensor):
+        return "it takes no callable bias"
+    if bias.requires_grad and torch.is_grad_enabled():
+        return "the gradient of the bias would materialise the weights"
+    if problem.value.dtype not in (torch.float32, torch.float64):
+        return "it would round the bias to half precision before adding it"
+    if bias.dtype == torch.float64 != problem.value.dtype:
+        return "it would round the bias to float32 before adding it"
+    return None
+
+
+def _mask_entries(problem: Problem) -> int:
+    assert problem.mask is not None
+    batch = torch.broadcast_shapes(*(tensor.shape[:-2] for tensor in problem.mask.tensors()))
+    return math.prod(batch) * problem.queries * problem.keys

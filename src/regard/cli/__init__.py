@@ -1,0 +1,15 @@
+"""The command line: `regard tour`, `regard doctor`."""
+
+import sys
+
+
+def main() -> None:
+    """Run the command line; without the libraries it stands on, say in one sentence how to get them."""
+    try:
+        from regard.cli.app import run
+    except ModuleNotFoundError as missing:
+        library = (missing.name or "").partition(".")[0]
+        if library not in {"cyclopts", "rich"}:
+            raise
+        sys.exit(f'regard: the command line needs {library}; install it with pip install "regard[cli]".')
+    sys.exit(run())

@@ -1,0 +1,25 @@
+"""The one error of the library: what was wrong, what is needed, and how to repair it."""
+
+
+class RegardError(ValueError):
+    """An argument that `regard` cannot accept, explained.
+
+    The text always has the same four parts: the argument, what came, what is needed, the repair.
+    """
+
+    def __init__(self, argument: str, *, got: str, needed: str, repair: str) -> None:
+        """Compose the sentence that a user reads."""
+        super().__init__(f"{argument}: got {got}; needed {needed}. {repair}")
+        self.argument = argument
+        self.got = got
+        self.needed = needed
+        self.repair = repair
+
+    def __reduce__(self):  # noqa: ANN204 - the exception must survive pickling between processes
+        """Rebuild from the four parts, not from the sentence."""
+        parts = {"got": self.got, "needed": self.needed, "repair": self.repair}
+        return _rebuild, (type(self), self.argument, parts)
+
+
+def _rebuild(cls: type[RegardError], argument: str, parts: dict[str, str]) -> RegardError:
+    return cls(argument, **parts)

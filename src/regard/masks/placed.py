@@ -1,0 +1,148 @@
+"""A mask as a backend sees it: placed on the sizes of one call, carried as text, asked tile by tile.
+
+The set is closed: the leaves `Band`, `Dense`, `Lengths`, `Same`, joined by `Both`, `Either`, `Not`.
+"""
+# ruff: noqa: D102 - the methods are described once, on `Placed`
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from regard.masks.leaves import Band, Dense, Lengths, Placed, Same, Span
+
+__all__ = ["Band", "Both", "Dense", "Either", "Lengths", "Not", "Placed", "Same", "both", "decode", "negate"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Both(Placed):
+    """Allowed where left and right allow."""
+
+    left: Placed
+    right: Placed
+
+    @property
+    def varies_by_query(self) -> bool:
+        return self.left.varies_by_query or self.right.varies_by_query
+
+    def tile(self, rows: Span, cols: Span, device: torch.device) -> Tensor:
+        return self.left.tile(rows, cols, device) & self.right.tile(rows, cols, device)
+
+    def covers(self, rows: slice, cols: slice) -> bool | None:
+        left = self.left.covers(rows, cols)
+        right = False if left is False else self.right.covers(rows, cols)
+        return False if right is False else True if left and right else None
+
+    def unseen_keys(self, keys: int, device: torch.device) -> Tensor | None:
+        left, right = self.left.unseen_keys(keys, device), self.right.unseen_keys(keys, device)
+        return right if left is None else left if right is None else left | right
+
+    def tensors(self) -> list[Tensor]:
+        return self.left.tensors() + self.right.tensors()
+
+    def encode(self, first: int = 0) -> str:
+        return f'["both",{_encode_pair(self.left, self.right, first)}]'
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Either(Placed):
+    """Allowed where left or right allows."""
+
+    left: Placed
+    right: Placed
+
+    @property
+    def varies_by_query(self) -> bool:
+        return self.left.varies_by_query or self.right.varies_by_query
+
+    def tile(self, rows: Span, cols: Span, device: torch.device) -> Tensor:
+        return self.left.tile(rows, cols, device) | self.right.tile(rows, cols, device)
+
+    def covers(self, rows: slice, cols: slice) -> bool | None:
+        left = self.left.covers(rows, cols)
+        right = True if left is True else self.right.covers(rows, cols)
+        return True if right is True else False if left is False and right is False else None
+
+    def unseen_keys(self, keys: int, device: torch.device) -> Tensor | None:
+        left, right = self.left.unseen_keys(keys, device), self.right.unseen_keys(keys, device)
+        return None if left is None or right is None else left & right
+
+    def tensors(self) -> list[Tensor]:
+        return self.left.tensors() + self.right.tensors()
+
+    def encode(self, first: int = 0) -> str:
+        return f'["either",{_encode_pair(self.left, self.right, first)}]'
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Not(Placed):
+    """Allowed where inner forbids."""
+
+    inner: Placed
+
+    @property
+    def varies_by_query(self) -> bool:
+        return self.inner.varies_by_query
+
+    def tile(self, rows: Span, cols: Span, device: torch.device) -> Tensor:
+        return ~self.inner.tile(rows, cols, device)
+
+    def covers(self, rows: slice, cols: slice) -> bool | None:
+        inner = self.inner.covers(rows, cols)
+        return None if inner is None else not inner
+
+    def tensors(self) -> list[Tensor]:
+        return self.inner.tensors()
+
+    def encode(self, first: int = 0) -> str:
+        return f'["not",{self.inner.encode(first)}]'
+
+
+def both(left: Placed, right: Placed) -> Placed:
+    """`Both`, where two bands are one band: a causal window stays a thing that kernels know."""
+    if not (isinstance(left, Band) and isinstance(right, Band)):
+        return Both(left, right)
+    low = left.low if right.low is None else right.low if left.low is None else max(left.low, right.low)
+    high = (
+        left.high if right.high is None else right.high if left.high is None else min(left.high, right.high)
+    )
+    return Band(low, high)
+
+
+def negate(node: Placed) -> Placed:
+    """`Not`, pushed down to the leaves, so that `~(padding | future)` still shows its padding."""
+    if isinstance(node, Not):
+        return node.inner
+    if isinstance(node, Both):
+        return Either(negate(node.left), negate(node.right))
+    if isinstance(node, Either):
+        return both(negate(node.left), negate(node.right))
+    if isinstance(node, Band) and node.low is None and node.high is not None:
+        return Band(node.high + 1, None)
+    if isinstance(node, Band) and node.high is None and node.low is not None:
+        return Band(None, node.low - 1)
+    return Not(node)
+
+
+def decode(text: str, tensors: Sequence[Tensor]) -> Placed:
+    """The inverse of `encode` and `tensors`."""
+    return _build(json.loads(text), tensors)
+
+
+_LEAVES = {"dense": Dense, "lengths": Lengths, "same": Same}
+_COMBINATORS = {"both": Both, "either": Either, "not": Not}
+
+
+def _build(node: list, tensors: Sequence[Tensor]) -> Placed:
+    kind, *parts = node
+    if kind == "band":
+        return Band(*parts)
+    if kind in _LEAVES:
+        return _LEAVES[kind](*(tensors[number] for number in parts))
+    return _COMBINATORS[kind](*(_build(part, tensors) for part in parts))
+
+
+def _encode_pair(left: Placed, right: Placed, first: int) -> str:
+    return f"{left.encode(first)},{right.encode(first + len(left.tensors()))}"

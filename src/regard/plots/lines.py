@@ -1,0 +1,63 @@
+"""Curves over the points they were fitted to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from regard.errors import RegardError
+from regard.plots.look import COLOURS, POINTS, TRUTH, axes_or_new
+from regard.plots.numbers import Numbers, as_array
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def curves(
+    x: Numbers,
+    fits: Mapping[str, Numbers],
+    *,
+    truth: Numbers | None = None,
+    points: tuple[Numbers, Numbers] | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw fitted curves by name, over the points and the true curve where they are known; return the axes.
+
+    Args:
+        x: (count,), where every curve was evaluated, in order.
+        fits: name to heights, each (count,).
+        truth: (count,), the noiseless curve, dashed.
+        points: the samples, their x and their y, each (samples,).
+        ax: where to draw; without it, a new figure.
+    """
+    at = as_array("x", x, axes=("count",))
+    heights = {name: _along(f"fits[{name!r}]", fit, at) for name, fit in fits.items()}
+    true_heights = None if truth is None else _along("truth", truth, at)
+    samples = None if points is None else _points(*points)
+    with axes_or_new(ax) as drawn:
+        if samples is not None:
+            drawn.scatter(*samples, s=9, color=POINTS, linewidths=0, label="samples")
+        if true_heights is not None:
+            drawn.plot(at, true_heights, color=TRUTH, linestyle=(0, (4, 2)), linewidth=1.2, label="truth")
+        for index, (name, height) in enumerate(heights.items()):
+            drawn.plot(at, height, color=COLOURS[index % len(COLOURS)], label=name)
+    return drawn
+
+
+def _points(x: Numbers, y: Numbers) -> tuple[np.ndarray, np.ndarray]:
+    across = as_array("points[0]", x, axes=("samples",))
+    return across, _along("points[1]", y, across)
+
+
+def _along(argument: str, numbers: Numbers, x: np.ndarray) -> np.ndarray:
+    heights = as_array(argument, numbers, axes=("count",))
+    if len(heights) != len(x):
+        raise RegardError(
+            argument,
+            got=f"{len(heights)} heights for {len(x)} places",
+            needed="one height for each place",
+            repair="Evaluate the curve where it is drawn.",
+        )
+    return heights

@@ -1,0 +1,32 @@
+"""What a picture is drawn from: tensors of any device and dtype, arrays and lists, as NumPy arrays."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from torch import Tensor
+
+from regard.errors import RegardError
+
+Numbers = Tensor | np.ndarray | Sequence[float] | Sequence[Sequence[float]]
+
+
+def as_array(argument: str, numbers: Numbers, *, axes: tuple[str, ...]) -> np.ndarray:
+    """The numbers as float64, refused unless they have exactly the named axes, none of them empty."""
+    if isinstance(numbers, Tensor):
+        numbers = numbers.detach().cpu().double().numpy()
+    try:
+        array = np.asarray(numbers, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise _refusal(argument, type(numbers).__name__, axes) from None
+    if array.ndim != len(axes) or array.size == 0:
+        raise _refusal(argument, f"shape {array.shape}", axes)
+    return array
+
+
+def _refusal(argument: str, got: str, axes: tuple[str, ...]) -> RegardError:
+    return RegardError(
+        argument,
+        got=got,
+        needed=f"numbers of shape ({', '.join(axes)}), at least one along each axis",
+        repair=f"Choose one batch entry and one head first, for example {argument}[0, 0].",
+    )

@@ -1,0 +1,104 @@
+"""Attention pooling as one operator: attend, and inspect for those who want to look inside (eq. 1 to 3)."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from regard.backends.choice import choose
+from regard.backends.problem import Bias, Problem
+from regard.masks import Mask
+from regard.pooling.attended import Attended
+from regard.pooling.prepare import Settings, prepare
+from regard.scores.names import ScoreLike
+
+__all__ = ["attend", "inspect", "pool", "pool_inspect"]
+
+
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    score: ScoreLike = "scaled_dot",
+    mask: Mask | None = None,
+    *,
+    bias: Bias | None = None,
+    dropout: float = 0.0,
+    tolerance: float | None = None,
+    backend: str = "auto",
+) -> Tensor:
+    """Pool values by how well their keys answer each query: sum_j softmax_j(score(query, key_j)) value_j.
+
+    Args:
+        query: (*batch, queries, query_dim).
+        key: (*batch, keys, key_dim); each batch axis is equal to the query's or 1. Heads are a batch axis.
+        value: (*batch, keys, value_dim).
+        score: a name such as "scaled_dot" or "gaussian", a module of `regard.scores`, or any callable that takes
+            (..., queries, query_dim) and (..., keys, key_dim) and returns (..., queries, keys).
+        mask: a `regard.Mask`: who may attend to whom. A query that may see no key gets 0.
+        bias: added to the scores: a tensor that broadcasts to (*batch, queries, keys), or a callable of query
+            positions (queries,) and key positions (keys,).
+        dropout: the probability with which a weight is dropped, whenever it is above 0.
+        tolerance: the error allowed for each tanh of an additive score (for other scores, relative to the sum of
+            their absolute terms); None is the rounding of the input's dtype.
+        backend: "auto", or the name of one that must run it.
+
+    Returns:
+        (*batch, queries, value_dim) in value's dtype.
+
+    >>> import torch, regard
+    >>> keys = torch.tensor([[0.0], [1.0], [2.0]])
+    >>> regard.attend(torch.tensor([[1.0]]), keys, keys, score="gaussian")
+    tensor([[1.]])
+    """
+    problem, sink = prepare(query, key, value, score, Settings(mask, bias, dropout, tolerance, backend))
+    return pool(problem, sink, backend)
+
+
+def inspect(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    score: ScoreLike = "scaled_dot",
+    mask: Mask | None = None,
+    *,
+    bias: Bias | None = None,
+    dropout: float = 0.0,
+    tolerance: float | None = None,
+    backend: str = "auto",
+) -> Attended:
+    """The same pooling as `attend`, as a record that can be asked for weights, entropy and more."""
+    problem, sink = prepare(query, key, value, score, Settings(mask, bias, dropout, tolerance, backend))
+    return pool_inspect(problem, sink, backend)
+
+
+def pool(problem: Problem, sink: Tensor | None, backend: str) -> Tensor:
+    """Run a prepared problem for its output alone."""
+    if sink is not None:
+        return pool_inspect(problem, sink, backend).output
+    chosen = choose(problem, backend, log_mass=False)
+    return _without_autocast(chosen.run, problem)[0]
+
+
+def pool_inspect(problem: Problem, sink: Tensor | None, backend: str) -> Attended:
+    """Run a prepared problem for its record."""
+    chosen = choose(problem, backend, log_mass=True)
+    output, log_mass = _without_autocast(chosen.run, problem)
+    assert log_mass is not None
+    if sink is not None:
+        # A key with value 0 that takes its share of the mass: the merge of the result with that one key.
+        with_sink = torch.logaddexp(log_mass, sink.to(log_mass.dtype).unsqueeze(-1))
+        output = (output * (log_mass - with_sink).exp().unsqueeze(-1)).to(output.dtype)
+        log_mass = with_sink
+    return Attended(output, log_mass, (problem,))
+
+
+def _without_autocast(
+    run: Callable[[Problem], tuple[Tensor, Tensor | None]], problem: Problem
+) -> tuple[Tensor, Tensor | None]:
+    """Scores and sums accumulate in float32: autocast has done its work when the inputs were prepared."""
+    device = problem.value.device.type
+    if not torch.is_autocast_enabled(device):
+        return run(problem)
+    with torch.autocast(device, enabled=False):
+        return run(problem)

@@ -1,0 +1,134 @@
+"""The record of a pooling: its output and log_mass, and everything else on demand, streamed by rows."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from regard.backends import equations
+from regard.backends.blocked.checkpointed import by_rows
+from regard.backends.problem import Problem
+from regard.errors import RegardError
+
+Rows = int | slice | Sequence[int] | Tensor
+Batch = int | slice | tuple[int | slice, ...]
+
+
+class Top(NamedTuple):
+    """The k largest weights of each query and the keys they belong to, (*batch, queries, k) both."""
+
+    weights: Tensor
+    keys: Tensor
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Attended:
+    """What a pooling gave: output (*batch, queries, value_dim) and log_mass (*batch, queries).
+
+    log_mass is the logarithm of eq. 3's denominator, over scores with bias: minus infinity for a query that may see
+    no key. Scores and weights are computed when asked for, for the rows and heads asked for, before dropout; all of
+    it is differentiable. A record made by hand from output and log_mass can be merged, but knows no weights.
+    """
+
+    output: Tensor
+    log_mass: Tensor
+    _sources: tuple[Problem, ...] = field(default=())
+
+    def scores(self, rows: Rows | None = None, batch: Batch | None = None) -> Tensor:
+        """Score plus bias, minus infinity where the mask forbids; (*batch, rows, keys).
+
+        Args:
+            rows: which queries; all by default. An int is kept as an axis of size 1.
+            batch: an index into the batch axes, heads included, for example (0, 2) or (slice(None), 2).
+        """
+        chosen = _positions(rows, self.log_mass)
+        parts = [equations.scores(problem, chosen) for problem in self._problems()]
+        scores = parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
+        return scores if batch is None else scores[batch]
+
+    def weights(self, rows: Rows | None = None, batch: Batch | None = None) -> Tensor:
+        """Attention weights of eq. 3, (*batch, rows, keys): zero in a row that may see no key."""
+        chosen = _positions(rows, self.log_mass)
+        log_mass = self.log_mass[..., chosen]
+        return _weights(self.scores(chosen, batch), log_mass if batch is None else log_mass[batch])
+
+    def entropy(self) -> Tensor:
+        """-sum p log p of the weights of each query, (*batch, queries), in nats; 0 in a row that may see no key."""
+
+        def entropy(rows: slice) -> tuple[Tensor, ...]:
+            weights = self.weights(rows)
+            return (-torch.special.xlogy(weights, weights).sum(-1),)
+
+        return self._by_rows(entropy, -1)[0]
+
+    def top(self, k: int) -> Top:
+        """The k keys with the largest weights for each query."""
+        keys = sum(problem.keys for problem in self._problems())
+        if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= keys:
+            raise RegardError(
+                "k",
+                got=repr(k),
+                needed=f"a whole number from 1 to the number of keys, {keys}",
+                repair=f"Pass min(k, {keys}).",
+            )
+        return Top(*self._by_rows(lambda rows: tuple(self.weights(rows).topk(k, dim=-1)), -2))
+
+    def key_mass(self) -> Tensor:
+        """The weight each key gets, summed over the queries, (*batch, keys)."""
+        parts = by_rows(self._problems()[0], lambda rows: (self.weights(rows).sum(-2),))
+        return torch.stack([part for (part,) in parts]).sum(0)
+
+    def _by_rows(self, function, axis: int) -> list[Tensor]:  # noqa: ANN001
+        parts = by_rows(self._problems()[0], function)
+        return [torch.cat(pieces, dim=axis) for pieces in zip(*parts, strict=True)]
+
+    def _problems(self) -> tuple[Problem, ...]:
+        if not self._sources:
+            raise RegardError(
+                "Attended",
+                got="a record made from output and log_mass alone",
+                needed="a record returned by inspect, or a merge of such records",
+                repair="Call regard.inspect(...) where the weights are wanted.",
+            )
+        return self._sources
+
+    def __repr__(self) -> str:
+        """Shapes, not numbers."""
+        return f"Attended(output={tuple(self.output.shape)}, log_mass={tuple(self.log_mass.shape)})"
+
+
+def _weights(scores: Tensor, log_mass: Tensor) -> Tensor:
+    base = log_mass.masked_fill(log_mass == -math.inf, 0.0).unsqueeze(-1)
+    return (scores - base).exp()
+
+
+def _positions(rows: Rows | None, log_mass: Tensor) -> slice | Tensor:
+    """Rows as a slice with both ends, or as a tensor of positions."""
+    queries = log_mass.shape[-1]
+    if rows is None:
+        return slice(0, queries)
+    if isinstance(rows, slice):
+        start, stop, step = rows.indices(queries)
+        if step == 1:
+            return slice(start, max(start, stop))
+        return torch.arange(start, stop, step, device=log_mass.device)
+    positions = torch.as_tensor(rows, device=log_mass.device)
+    if positions.dtype == torch.bool or positions.is_floating_point() or positions.ndim > 1:
+        raise RegardError(
+            "rows",
+            got=f"{rows!r:.60}",
+            needed="a query's number, a list of numbers, or a slice",
+            repair="Pass for example rows=[0, 3].",
+        )
+    positions = positions.reshape(-1).long()
+    if positions.device.type == "cpu" and bool(((positions < -queries) | (positions >= queries)).any()):
+        raise RegardError(
+            "rows",
+            got=f"{rows!r:.60}",
+            needed=f"numbers from {-queries} to {queries - 1}",
+            repair="Ask for queries that exist.",
+        )
+    return positions % max(queries, 1)

@@ -1,0 +1,142 @@
+"""From the arguments of a call to the problem that backends run: every check is made here, once."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from regard.backends.problem import Bias, Problem
+from regard.errors import RegardError
+from regard.masks import Mask
+from regard.scores.forms import CallableForm, Form
+from regard.scores.names import ScoreLike, check_score, named_score
+from regard.scores.score import Score
+from regard.shapes import FLOATS, check_inputs, describe
+
+
+class Settings(NamedTuple):
+    """What modifies a pooling beside its inputs; first_query is known where a Memory numbers the queries."""
+
+    mask: Mask | None = None
+    bias: Bias | None = None
+    dropout: float = 0.0
+    tolerance: float | None = None
+    backend: str = "auto"
+    first_query: int | None = None
+
+
+def prepare(
+    query: Tensor, key: Tensor, value: Tensor, score: ScoreLike, settings: Settings
+) -> tuple[Problem, Tensor | None]:
+    """The problem of one call, and the logits of the score's sink, if it has one."""
+    check_inputs(query, key, value)
+    if torch.is_autocast_enabled(query.device.type):
+        query, key, value = (_autocast(x) for x in (query, key, value))
+    if isinstance(score, str):
+        score = named_score(score)
+    if isinstance(score, Score):
+        form = score.pair(score.prepare_query(query), score.prepare_key(key))
+        return to_problem(form, value, settings), score.sink_logits()
+    check_score(score)
+    return to_problem(CallableForm(query, key, checked_callable(score)), value, settings), None
+
+
+def to_problem(form: Form, value: Tensor, settings: Settings) -> Problem:
+    """Lay mask and bias on the sizes of the call."""
+    mask, bias = settings.mask, settings.bias
+    if settings.dropout:
+        _check_dropout(settings.dropout)
+    if settings.tolerance is not None:
+        _check_tolerance(settings.tolerance)
+    first = settings.first_query or 0
+    problem = Problem(form, value, None, None, settings.dropout, settings.tolerance, first)
+    if mask is None and bias is None:
+        return problem
+    batch, queries, keys = problem.batch, problem.queries, problem.keys
+    placed = None
+    if mask is not None:
+        placed = Mask.expect(mask).place(
+            batch=batch, queries=queries, keys=keys, device=value.device, first_query=settings.first_query
+        )
+    if bias is not None:
+        bias = _place_bias(bias, (*batch, queries, keys), value.device)
+    return problem._replace(mask=placed, bias=bias)
+
+
+def checked_callable(score: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
+    """A user's score whose result is checked: a wrong shape must not broadcast into nonsense."""
+
+    def checked(query: Tensor, key: Tensor) -> Tensor:
+        result = score(query, key)
+        wanted = (query.shape[-2], key.shape[-2])
+        if not isinstance(result, Tensor) or result.shape[-2:] != wanted or not result.is_floating_point():
+            raise RegardError(
+                "score",
+                got=f"{describe(result)} from the callable for query {tuple(query.shape)}, key {tuple(key.shape)}",
+                needed=f"floating-point scores (*batch, {wanted[0]}, {wanted[1]})",
+                repair="Return one score per pair, for example query @ key.mT.",
+            )
+        return result
+
+    return checked
+
+
+def _autocast(tensor: Tensor) -> Tensor:
+    """What torch's own attention does under autocast: everything but float64 takes the autocast dtype."""
+    return tensor if tensor.dtype == torch.float64 else tensor.to(torch.get_autocast_dtype(tensor.device.type))
+
+
+def _place_bias(bias: Bias, shape: tuple[int, ...], device: torch.device) -> Bias:
+    if not isinstance(bias, Tensor):
+        if callable(bias):
+            return bias
+        raise RegardError(
+            "bias",
+            got=describe(bias),
+            needed="a tensor, or a callable of query positions and key positions",
+            repair="Convert it with torch.as_tensor.",
+        )
+    if bias.dtype not in FLOATS:
+        raise RegardError(
+            "bias",
+            got=describe(bias),
+            needed="floating point: a bias is added to the scores",
+            repair="A boolean belongs to mask=, as Mask.keep(m) or Mask.drop(m).",
+        )
+    if bias.device != device:
+        raise RegardError(
+            "bias",
+            got=describe(bias),
+            needed=f"a bias on {device}, like the query",
+            repair="Move it, for example bias.to(query.device).",
+        )
+    placed = bias.reshape((1,) * (len(shape) - bias.ndim) + bias.shape) if bias.ndim < len(shape) else bias
+    if placed.ndim > len(shape) or any(have not in (1, want) for have, want in zip(placed.shape, shape, strict=True)):
+        raise RegardError(
+            "bias",
+            got=f"shape {tuple(bias.shape)}",
+            needed=f"a shape that broadcasts to (*batch, queries, keys) = {shape}",
+            repair="Give size 1 to the axes it is shared over.",
+        )
+    return placed
+
+
+def _check_dropout(dropout: float) -> None:
+    if isinstance(dropout, bool) or not isinstance(dropout, int | float) or not 0 <= dropout <= 1:
+        raise RegardError(
+            "dropout",
+            got=repr(dropout),
+            needed="a probability between 0 and 1",
+            repair="Pass 0.0 for none.",
+        )
+
+
+def _check_tolerance(tolerance: float) -> None:
+    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not tolerance > 0:
+        raise RegardError(
+            "tolerance",
+            got=repr(tolerance),
+            needed="a positive number, or None for the rounding of the dtype",
+            repair="Pass for example 1e-3.",
+        )

@@ -1,0 +1,65 @@
+"""What a call would do and what it promises: the backend, its error bound, and why not another backend."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from regard.backends.blocked.additive import TANH_ERROR
+from regard.backends.choice import choose, refusals
+from regard.backends.problem import Bias, Problem
+from regard.masks import Mask
+from regard.pooling.prepare import Settings, prepare
+from regard.scores.forms import AdditiveForm
+from regard.scores.names import ScoreLike
+from regard.shapes import accumulation_dtype
+
+
+@dataclass(frozen=True)
+class Why:
+    """backend: what runs. bound: the promised error of each score. refusals: what speaks against each other one."""
+
+    backend: str
+    bound: str
+    refusals: dict[str, str]
+
+    def __str__(self) -> str:
+        """One line each."""
+        others = [f"  not {name}: {reason}" for name, reason in self.refusals.items()]
+        return "\n".join([f"backend: {self.backend}", f"  error of a score: {self.bound}", *others])
+
+
+def why(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    score: ScoreLike = "scaled_dot",
+    mask: Mask | None = None,
+    *,
+    bias: Bias | None = None,
+    dropout: float = 0.0,
+    tolerance: float | None = None,
+    backend: str = "auto",
+) -> Why:
+    """Explain the choice that `attend` makes for the same arguments, without pooling anything.
+
+    >>> import torch, regard
+    >>> x = torch.randn(2, 7, 4)
+    >>> print(regard.why(x, x, x).backend)
+    torch
+    """
+    problem, sink = prepare(query, key, value, score, Settings(mask, bias, dropout, tolerance, backend))
+    log_mass = sink is not None
+    chosen = choose(problem, backend, log_mass=log_mass)
+    return Why(chosen.name, _bound(problem, chosen.name), refusals(problem, log_mass=log_mass, chosen=chosen))
+
+
+def _bound(problem: Problem, backend: str) -> str:
+    dtype = accumulation_dtype(problem.form.query.dtype)
+    name = str(dtype).removeprefix("torch.")
+    if isinstance(problem.form, AdditiveForm):
+        units = TANH_ERROR if backend == "blocked" else 1.0
+        each = units * torch.finfo(dtype).eps
+        total = each * float(problem.form.weight.detach().abs().sum(-1).max())
+        return f"at most {each:.2g} for each tanh, {total:.2g} for the sum over hidden units"
+    return f"the rounding of {name}, in which scores, softmax and sums are formed"

@@ -1,0 +1,36 @@
+"""Scoring functions: how well a key answers a query."""
+
+from regard.scores.additive import Additive
+from regard.scores.distance import (
+    Biweight,
+    Boxcar,
+    CosineKernel,
+    Epanechnikov,
+    Gaussian,
+    Laplacian,
+    SquaredDistance,
+    Triangular,
+    Tricube,
+)
+from regard.scores.dot import Bilinear, Cosine, Dot, ScaledDot
+from regard.scores.rotary import Rotary
+from regard.scores.score import Score
+
+__all__ = [
+    "Additive",
+    "Bilinear",
+    "Biweight",
+    "Boxcar",
+    "Cosine",
+    "CosineKernel",
+    "Dot",
+    "Epanechnikov",
+    "Gaussian",
+    "Laplacian",
+    "Rotary",
+    "ScaledDot",
+    "Score",
+    "SquaredDistance",
+    "Triangular",
+    "Tricube",
+]

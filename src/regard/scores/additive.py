@@ -1,0 +1,80 @@
+"""The additive score of Bahdanau: a dense network with one hidden tanh layer on query and key (eq. 12)."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from regard.errors import RegardError
+from regard.scores.forms import AdditiveForm
+from regard.scores.score import Score, align_batch, check_dim, check_positive_int
+
+
+class Additive(Score):
+    """w' tanh(Wq q + Wk k), for queries and keys of any sizes.
+
+    `Additive(query_dim, key_dim, hidden_dim)` has all three parameters of eq. 12.
+    `Additive.of_projected(hidden_dim, heads)` has w alone: its queries and keys come projected already, as
+    inside a multi-head layer whose projections are Wq and Wk.
+    """
+
+    def __init__(self, query_dim: int, key_dim: int, hidden_dim: int) -> None:
+        """Draw the projections as a linear layer does, and w likewise."""
+        super().__init__()
+        check_positive_int("query_dim", query_dim)
+        check_positive_int("key_dim", key_dim)
+        check_positive_int("hidden_dim", hidden_dim)
+        self.hidden_dim = hidden_dim
+        self.query_weight: nn.Parameter | None = nn.Parameter(_uniform(hidden_dim, query_dim))
+        self.key_weight: nn.Parameter | None = nn.Parameter(_uniform(hidden_dim, key_dim))
+        self.weight = nn.Parameter(_uniform(hidden_dim))
+
+    @classmethod
+    def of_projected(cls, hidden_dim: int, heads: int | None = None) -> "Additive":
+        """An additive score without projections of its own; one w per head, heads the last batch axis."""
+        score = cls(1, 1, hidden_dim)
+        score.query_weight = score.key_weight = None
+        if heads is not None:
+            check_positive_int("heads", heads)
+            score.weight = nn.Parameter(_uniform(heads, hidden_dim))
+        return score
+
+    def prepare_query(self, query: Tensor, first: int = 0) -> Tensor:
+        """Wq q, (*batch, queries, hidden)."""
+        del first
+        return self._project("query", query, self.query_weight)
+
+    def prepare_key(self, key: Tensor, first: int = 0) -> Tensor:
+        """Wk k, (*batch, keys, hidden)."""
+        del first
+        return self._project("key", key, self.key_weight)
+
+    def pair(self, query: Tensor, key: Tensor) -> AdditiveForm:
+        """The additive form."""
+        return AdditiveForm(query, key, align_batch(self.weight, query.ndim))
+
+    def _project(self, argument: str, tokens: Tensor, weight: Tensor | None) -> Tensor:
+        if weight is None:
+            check_dim(argument, tokens, self.hidden_dim, "Additive")
+            return tokens
+        check_dim(argument, tokens, weight.shape[-1], "Additive")
+        if tokens.dtype != weight.dtype and not torch.is_autocast_enabled(tokens.device.type):
+            raise RegardError(
+                argument,
+                got=f"{tokens.dtype}",
+                needed=f"{weight.dtype}, the dtype of the score's parameters",
+                repair=f"Move the score with score.to({tokens.dtype}), or convert the {argument}.",
+            )
+        return functional.linear(tokens, weight)
+
+    def extra_repr(self) -> str:
+        """Show the sizes."""
+        if self.query_weight is None or self.key_weight is None:
+            return f"hidden_dim={self.hidden_dim}, projected"
+        sizes = (self.query_weight.shape[-1], self.key_weight.shape[-1], self.hidden_dim)
+        return "query_dim={}, key_dim={}, hidden_dim={}".format(*sizes)
+
+
+def _uniform(*shape: int) -> Tensor:
+    return (torch.rand(shape) * 2 - 1) / math.sqrt(shape[-1])

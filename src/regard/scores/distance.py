@@ -1,0 +1,173 @@
+"""Scores of the distance between query and key: the log-kernels of Nadaraya-Watson regression (eq. 4 to 6)."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from regard.errors import RegardError
+from regard.scores.forms import DistanceForm
+from regard.scores.links import LINKS
+from regard.scores.score import Score, align_batch, check_equal_dims
+from regard.shapes import accumulation_dtype
+
+Bandwidth = float | Sequence[float] | Tensor
+
+
+class RadialScore(Score):
+    """log f(|q - k| / bandwidth) for a kernel f.
+
+    bandwidth: the scale in the kernel's own formula: one number; one per dimension, (dim,); or with batch axes
+        before it, (heads, 1) for one per head and (heads, dim) for both.
+    learnable: the bandwidth is a parameter, stored as its logarithm, so that no step makes it non-positive.
+    """
+
+    link_name: str
+
+    def __init__(self, bandwidth: Bandwidth = 1.0, *, learnable: bool = False) -> None:
+        """Check the bandwidth and keep it: a number as a number, a tensor as a buffer or a parameter."""
+        super().__init__()
+        self.link = LINKS[self.link_name]
+        if learnable and not self.link.differentiable:
+            raise RegardError(
+                "learnable",
+                got=f"True for {type(self).__name__}",
+                needed="a kernel whose value changes with the distance",
+                repair=f"A {type(self).__name__} is flat, so its bandwidth has no gradient: choose it by a search.",
+            )
+        checked = _check_bandwidth(bandwidth)
+        self._number = checked if isinstance(checked, float) and not learnable else None
+        if learnable:
+            self.log_bandwidth = nn.Parameter(torch.as_tensor(checked, dtype=torch.get_default_dtype()).log())
+        elif isinstance(checked, Tensor):
+            self.register_buffer("fixed_bandwidth", checked)
+
+    @property
+    def bandwidth(self) -> float | Tensor:
+        """The bandwidth now, always positive."""
+        if self._number is not None:
+            return self._number
+        return self.log_bandwidth.exp() if "log_bandwidth" in self._parameters else self.fixed_bandwidth
+
+    def prepare_query(self, query: Tensor, first: int = 0) -> Tensor:
+        """q, divided by a bandwidth per dimension."""
+        del first
+        return self._rescale("query", query)
+
+    def prepare_key(self, key: Tensor, first: int = 0) -> Tensor:
+        """k, divided by a bandwidth per dimension."""
+        del first
+        return self._rescale("key", key)
+
+    def pair(self, query: Tensor, key: Tensor) -> DistanceForm:
+        """The distance form; a bandwidth shared by all dimensions is its width, so that q and k stay exact."""
+        check_equal_dims(query, key, type(self).__name__)
+        bandwidth = self.bandwidth
+        dtype = accumulation_dtype(query.dtype)
+        if isinstance(bandwidth, Tensor) and not _is_per_dimension(bandwidth):
+            width = align_batch(bandwidth.reshape(bandwidth.shape or (1,)), query.ndim)
+            return DistanceForm(query, key, width.to(dtype), self.link)
+        number = 1.0 if isinstance(bandwidth, Tensor) else bandwidth
+        return DistanceForm(query, key, query.new_full((1,) * query.ndim, number, dtype=dtype), self.link)
+
+    def _rescale(self, argument: str, tokens: Tensor) -> Tensor:
+        bandwidth = self.bandwidth
+        if not isinstance(bandwidth, Tensor) or not _is_per_dimension(bandwidth):
+            return tokens
+        if bandwidth.shape[-1] != tokens.shape[-1]:
+            raise RegardError(
+                argument,
+                got=f"dim {tokens.shape[-1]} for a bandwidth of shape {tuple(bandwidth.shape)}",
+                needed="one bandwidth per dimension in the last axis, or a last axis of size 1",
+                repair="For one bandwidth per head, give it the shape (heads, 1).",
+            )
+        return (tokens / align_batch(bandwidth, tokens.ndim)).to(tokens.dtype)
+
+    def extra_repr(self) -> str:
+        """Show the bandwidth and whether it learns."""
+        bandwidth = self.bandwidth
+        shown = bandwidth.tolist() if isinstance(bandwidth, Tensor) else bandwidth
+        return f"bandwidth={shown}, learnable={'log_bandwidth' in self._parameters}"
+
+
+class SquaredDistance(RadialScore):
+    """-|q - k|^2 (eq. 6); the softmax of it equals that of 2 q'k - |k|^2 exactly."""
+
+    link_name = "squared_distance"
+
+    def __init__(self) -> None:
+        """No bandwidth: that would be a Gaussian."""
+        super().__init__(1.0)
+
+
+class Gaussian(RadialScore):
+    """log exp(-d^2 / 2) with d = |q - k| / bandwidth (eq. 5)."""
+
+    link_name = "gaussian"
+
+
+class Laplacian(RadialScore):
+    """log exp(-d) with d = |q - k| / bandwidth."""
+
+    link_name = "laplacian"
+
+
+class Boxcar(RadialScore):
+    """log of 1 where |q - k| <= bandwidth, edge inside (eq. 5)."""
+
+    link_name = "boxcar"
+
+
+class Triangular(RadialScore):
+    """log max(0, 1 - d): the third kernel of eq. 5, which the chapter calls Epanechnikov."""
+
+    link_name = "triangular"
+
+
+class Epanechnikov(RadialScore):
+    """log max(0, 1 - d^2): what statistics calls Epanechnikov."""
+
+    link_name = "epanechnikov"
+
+
+class Tricube(RadialScore):
+    """log max(0, 1 - d^3)^3."""
+
+    link_name = "tricube"
+
+
+class Biweight(RadialScore):
+    """log max(0, 1 - d^2)^2."""
+
+    link_name = "biweight"
+
+
+class CosineKernel(RadialScore):
+    """log cos(pi d / 2) for d < 1."""
+
+    link_name = "cosine_kernel"
+
+
+def _is_per_dimension(bandwidth: Tensor) -> bool:
+    return bandwidth.ndim > 0 and bandwidth.shape[-1] != 1
+
+
+def _check_bandwidth(bandwidth: Bandwidth) -> float | Tensor:
+    if isinstance(bandwidth, int | float) and not isinstance(bandwidth, bool):
+        positive = math.isfinite(bandwidth) and bandwidth > 0
+        checked: float | Tensor = float(bandwidth)
+    else:
+        try:
+            checked = torch.as_tensor(bandwidth, dtype=torch.get_default_dtype()).detach().clone()
+        except (TypeError, ValueError, RuntimeError):
+            checked = torch.tensor(-1.0)
+        positive = bool((checked > 0).all()) and bool(checked.isfinite().all()) and checked.numel() > 0
+    if not positive:
+        raise RegardError(
+            "bandwidth",
+            got=repr(bandwidth)[:80],
+            needed="positive finite numbers",
+            repair="Pass a positive number, or a sequence with one positive number per dimension.",
+        )
+    return checked

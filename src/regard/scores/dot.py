@@ -1,0 +1,156 @@
+"""Scores that are a dot product after preparation: plain, scaled, cosine, bilinear (eq. 7 to 11)."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from regard.errors import RegardError
+from regard.scores.forms import DotForm
+from regard.scores.score import Score, align_batch, check_dim, check_equal_dims, check_positive_int
+
+
+class ScaledDot(Score):
+    """q'k / sqrt(dim) (eq. 8), or any other `scale`.
+
+    softcap: bends the scores smoothly into (-softcap, softcap).
+    sink: a number of heads; each gets a learnable logit of mass that goes to no key. The heads are then the
+        last batch axis.
+    """
+
+    def __init__(self, scale: float | None = None, softcap: float | None = None, sink: int | None = None) -> None:
+        """Check the numbers; the only parameter is the sink."""
+        super().__init__()
+        _check_finite("scale", scale)
+        _check_finite("softcap", softcap)
+        if softcap is not None and softcap <= 0:
+            raise RegardError(
+                "softcap",
+                got=repr(softcap),
+                needed="a positive number, or None for no cap",
+                repair="Pass the largest score that may be reached.",
+            )
+        self.scale = scale
+        self.softcap = softcap
+        if sink is not None:
+            check_positive_int("sink", sink)
+        self.sink = None if sink is None else nn.Parameter(torch.zeros(sink))
+
+    def pair(self, query: Tensor, key: Tensor) -> DotForm:
+        """A dot product with its scale."""
+        if query.shape[-1] != key.shape[-1]:
+            check_equal_dims(query, key, type(self).__name__)
+        scale = self.scale
+        if scale is None:
+            scale = 1.0 / math.sqrt(max(query.shape[-1], 1))
+        return DotForm(query, key, scale, self.softcap)
+
+    def sink_logits(self) -> Tensor | None:
+        """The learnable logits, (heads,)."""
+        return self.sink
+
+    def extra_repr(self) -> str:
+        """Show what differs from the plain form."""
+        return f"scale={self.scale}, softcap={self.softcap}"
+
+
+class Dot(ScaledDot):
+    """q'k (eq. 7 without its factor 2)."""
+
+    def __init__(self) -> None:
+        """A scaled dot product of scale 1."""
+        super().__init__(scale=1.0)
+
+
+class Cosine(Score):
+    """scale * q'k / (|q| |k|); a zero vector has cosine 0 with everything, and gradient 0."""
+
+    def __init__(self, scale: float = 1.0) -> None:
+        """Scale is an inverse temperature: cosines alone lie in [-1, 1] and give nearly uniform weights."""
+        super().__init__()
+        _check_finite("scale", scale)
+        self.scale = scale
+
+    def prepare_query(self, query: Tensor, first: int = 0) -> Tensor:
+        """q / |q|."""
+        del first
+        return _direction(query)
+
+    def prepare_key(self, key: Tensor, first: int = 0) -> Tensor:
+        """k / |k|."""
+        del first
+        return _direction(key)
+
+    def pair(self, query: Tensor, key: Tensor) -> DotForm:
+        """A dot product of directions."""
+        check_equal_dims(query, key, "Cosine")
+        return DotForm(query, key, self.scale)
+
+    def extra_repr(self) -> str:
+        """Show the scale."""
+        return f"scale={self.scale}"
+
+
+class Bilinear(Score):
+    """q'Mk / sqrt(key_dim) (eq. 10), for queries and keys of different sizes; `scale=1.0` is the plain form.
+
+    The matrix works on the queries, so that keys that a decoder keeps are the keys themselves.
+    heads: one matrix per head, the heads being the last batch axis.
+    """
+
+    def __init__(self, query_dim: int, key_dim: int, *, scale: float | None = None, heads: int | None = None) -> None:
+        """Draw M so that scores of unit-variance tokens have about unit variance."""
+        super().__init__()
+        check_positive_int("query_dim", query_dim)
+        check_positive_int("key_dim", key_dim)
+        _check_finite("scale", scale)
+        shape = (query_dim, key_dim)
+        if heads is not None:
+            check_positive_int("heads", heads)
+            shape = (heads, *shape)
+        self.query_dim = query_dim
+        self.key_dim = key_dim
+        self.scale = 1.0 / math.sqrt(key_dim) if scale is None else scale
+        self.matrix = nn.Parameter(torch.randn(shape) / math.sqrt(query_dim))
+
+    def prepare_query(self, query: Tensor, first: int = 0) -> Tensor:
+        """M'q, (*batch, queries, key_dim)."""
+        del first
+        check_dim("query", query, self.query_dim, "Bilinear")
+        if self.matrix.ndim > query.ndim:
+            align_batch(self.matrix[..., 0, :], query.ndim)
+        return query @ self.matrix
+
+    def prepare_key(self, key: Tensor, first: int = 0) -> Tensor:
+        """k."""
+        del first
+        check_dim("key", key, self.key_dim, "Bilinear")
+        return key
+
+    def pair(self, query: Tensor, key: Tensor) -> DotForm:
+        """A dot product in the space of keys."""
+        return DotForm(query, key, self.scale)
+
+    def extra_repr(self) -> str:
+        """Show the sizes."""
+        return f"query_dim={self.query_dim}, key_dim={self.key_dim}, scale={self.scale:.4g}"
+
+
+def _direction(tokens: Tensor) -> Tensor:
+    # Dividing by the largest entry first keeps |x|^2 from under- or overflowing; it cancels in the result.
+    largest = tokens.detach().abs().amax(-1, keepdim=True) if tokens.shape[-1] else tokens.detach().sum(-1, keepdim=True)
+    tokens = tokens / largest.masked_fill(largest == 0, 1.0)
+    squared = tokens.square().sum(-1, keepdim=True)
+    return tokens * squared.masked_fill(squared == 0, 1.0).rsqrt()
+
+
+def _check_finite(argument: str, number: object) -> None:
+    if number is None:
+        return
+    if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
+        raise RegardError(
+            argument,
+            got=repr(number),
+            needed="a finite number",
+            repair="Pass a Python float; a learnable scale belongs to the projections of query and key.",
+        )

@@ -1,0 +1,57 @@
+"""Rotary positions: a score whose queries and keys are turned by their positions before they meet."""
+
+import torch
+from torch import Tensor
+
+from regard.errors import RegardError
+from regard.scores.forms import Form
+from regard.scores.names import named_score
+from regard.scores.score import Score
+
+
+class Rotary(Score):
+    """Any score over rotated queries and keys, so that dot products depend on relative positions only.
+
+    Entries i and i + dim/2 of a token at position p are turned as a plane by the angle p * base^(-2i/dim),
+    the layout of Llama and its kin. Positions enter through prepare: backends never hear of them.
+    """
+
+    def __init__(self, score: str | Score = "scaled_dot", *, base: float = 10_000.0) -> None:
+        """Wrap the score that sees the rotated tokens."""
+        super().__init__()
+        self.score = named_score(score) if isinstance(score, str) else score
+        self.base = base
+
+    def prepare_query(self, query: Tensor, first: int = 0) -> Tensor:
+        """Prepare for the inner score, then rotate."""
+        return self._rotate("query", self.score.prepare_query(query, first), first)
+
+    def prepare_key(self, key: Tensor, first: int = 0) -> Tensor:
+        """Prepare for the inner score, then rotate."""
+        return self._rotate("key", self.score.prepare_key(key, first), first)
+
+    def pair(self, query: Tensor, key: Tensor) -> Form:
+        """The inner score's form."""
+        return self.score.pair(query, key)
+
+    def sink_logits(self) -> Tensor | None:
+        """The inner score's sink."""
+        return self.score.sink_logits()
+
+    def _rotate(self, argument: str, tokens: Tensor, first: int) -> Tensor:
+        """tokens: (*batch, tokens, dim)."""
+        count, dim = tokens.shape[-2:]
+        if dim % 2:
+            raise RegardError(
+                argument,
+                got=f"dim {dim}",
+                needed="an even dim: rotary positions turn pairs of entries",
+                repair="Choose an even head_dim.",
+            )
+        exponents = torch.arange(0, dim, 2, device=tokens.device, dtype=torch.float64) / dim
+        positions = torch.arange(first, first + count, device=tokens.device, dtype=torch.float64)
+        angles = positions.unsqueeze(-1) * self.base**-exponents
+        # Angles grow with the position: formed in float64, a token at 100,000 is turned as exactly as one at 1.
+        cosine, sine = angles.cos().to(tokens.dtype), angles.sin().to(tokens.dtype)
+        left, right = tokens.chunk(2, dim=-1)
+        return torch.cat((left * cosine - right * sine, right * cosine + left * sine), dim=-1)

@@ -1,0 +1,111 @@
+"""Shapes, dtypes and devices: how they are described, compared and checked.
+
+One alphabet everywhere: `*batch queries keys dim value_dim`.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from regard.errors import RegardError
+
+FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+
+
+def describe(tensor: object) -> str:
+    """Say what a tensor is in the words of an error: `float32 (2, 5, 3) on cpu`."""
+    if not isinstance(tensor, Tensor):
+        return f"{type(tensor).__name__} {tensor!r:.60}"
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return f"{dtype} {tuple(tensor.shape)} on {tensor.device}"
+
+
+def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype in which scores, softmax and sums are formed: float64 for float64, else float32."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def broadcast_batch(argument: str, first: Sequence[int], second: Sequence[int]) -> tuple[int, ...]:
+    """The common batch shape of two tensors of equal rank; each axis is equal or 1."""
+    merged = []
+    for axis, (left, right) in enumerate(zip(first, second, strict=True)):
+        if left != right and left != 1 and right != 1:
+            raise RegardError(
+                argument,
+                got=f"batch axes {tuple(second)}, against {tuple(first)}",
+                needed=f"axis {axis} equal to {left}, or 1",
+                repair="Make the axes equal, or give size 1 to the one that is to be shared.",
+            )
+        merged.append(right if left == 1 else left)
+    return tuple(merged)
+
+
+def check_inputs(query: Tensor, key: Tensor, value: Tensor) -> tuple[int, ...]:
+    """Check what every call of attention is given; return the batch shape.
+
+    query: (*batch, queries, query_dim), key: (*batch, keys, key_dim), value: (*batch, keys, value_dim).
+    """
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
+        _check_tensor(name, tensor)
+    batch = query.shape[:-2]
+    for name, tensor in (("key", key), ("value", value)):
+        _check_against_query(name, tensor, query)
+        if tensor.shape[:-2] != batch:
+            batch = broadcast_batch(name, batch, tensor.shape[:-2])
+    if key.shape[-2] != value.shape[-2]:
+        raise RegardError(
+            "value",
+            got=f"{value.shape[-2]} rows for {key.shape[-2]} keys",
+            needed="one value per key: equal second-to-last axes of key and value",
+            repair="Pass the values that belong to these keys, in the same order.",
+        )
+    return tuple(batch)
+
+
+def _check_tensor(name: str, tensor: Tensor) -> None:
+    if not isinstance(tensor, Tensor):
+        raise RegardError(
+            name,
+            got=describe(tensor),
+            needed="a torch.Tensor",
+            repair=f"Convert it first, for example torch.as_tensor({name}).",
+        )
+    if tensor.dtype not in FLOATS:
+        raise RegardError(
+            name,
+            got=describe(tensor),
+            needed="float32, float64, bfloat16 or float16",
+            repair=f"Convert it first, for example {name}.float().",
+        )
+    if tensor.ndim < 2:
+        raise RegardError(
+            name,
+            got=describe(tensor),
+            needed="at least two axes, (*batch, tokens, dim)",
+            repair=f"Add the missing axes, for example {name}.unsqueeze(-1) for one-dimensional points.",
+        )
+
+
+def _check_against_query(name: str, tensor: Tensor, query: Tensor) -> None:
+    if tensor.ndim != query.ndim:
+        raise RegardError(
+            name,
+            got=f"{describe(tensor)}, while query is {describe(query)}",
+            needed="query, key and value of equal rank",
+            repair="Add axes of size 1 where an input is shared over a batch axis.",
+        )
+    if tensor.dtype != query.dtype:
+        raise RegardError(
+            name,
+            got=f"{describe(tensor)}, while query is {describe(query)}",
+            needed="query, key and value of one dtype",
+            repair=f"Convert one of them, for example {name}.to(query.dtype).",
+        )
+    if tensor.device != query.device:
+        raise RegardError(
+            name,
+            got=f"{describe(tensor)}, while query is {describe(query)}",
+            needed="query, key and value on one device",
+            repair=f"Move one of them, for example {name}.to(query.device).",
+        )

@@ -1,0 +1,74 @@
+"""`heatmap`: the picture holds the weights given, under the labels given."""
+
+import numpy as np
+import pytest
+import torch
+
+from regard import plots
+from regard.errors import RegardError
+from regard.plots.heatmaps import MOST_LABELS
+
+
+@pytest.fixture
+def axes():
+    return plots.canvas(4, 3)[1][0]
+
+
+def shown(axes):
+    return np.asarray(axes.images[0].get_array())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_shows_the_weights_of_a_tensor_that_needs_grad(axes, dtype):
+    weights = torch.rand(5, 7).softmax(-1).to(dtype).requires_grad_()
+    assert plots.heatmap(weights, ax=axes) is axes
+    np.testing.assert_array_equal(shown(axes), weights.detach().double().numpy())
+
+
+def test_takes_arrays_and_lists(axes):
+    plots.heatmap([[0.25, 0.75], [1.0, 0.0]], ax=axes)
+    plots.heatmap(np.eye(3), ax=axes)
+    np.testing.assert_array_equal(shown(axes), [[0.25, 0.75], [1.0, 0.0]])
+    np.testing.assert_array_equal(np.asarray(axes.images[1].get_array()), np.eye(3))
+
+
+def test_zero_has_no_ink_whatever_the_smallest_weight(axes):
+    plots.heatmap([[0.4, 0.6]], ax=axes)
+    assert axes.images[0].norm.vmin == 0.0
+    assert axes.images[0].cmap(0.0)[:3] == pytest.approx((1, 1, 1), abs=0.05)
+
+
+def test_rows_are_queries_and_columns_are_keys(axes):
+    plots.heatmap(torch.full((2, 3), 1 / 3), queries=["il", "dort"], keys=["he", "is", "asleep"], ax=axes)
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["il", "dort"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["he", "is", "asleep"]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("key", "query")
+
+
+def test_many_labels_are_thinned_but_stay_at_their_keys(axes):
+    count = 3 * MOST_LABELS - 1
+    plots.heatmap(torch.full((1, count), 1 / count), keys=range(count), ax=axes)
+    labels = [label.get_text() for label in axes.get_xticklabels()]
+    assert len(labels) <= MOST_LABELS
+    assert labels == [f"{tick:g}" for tick in axes.get_xticks()]
+
+
+def test_makes_a_figure_that_pyplot_knows():
+    from matplotlib import pyplot
+
+    made = plots.heatmap([[1.0]])
+    assert made.figure.number in pyplot.get_fignums()
+    pyplot.close(made.figure)
+
+
+def test_refuses_labels_that_do_not_fit(axes):
+    with pytest.raises(RegardError, match=r"^keys: got 2 labels; needed 3, as many as weights has keys"):
+        plots.heatmap(torch.zeros(2, 3), keys=["a", "b"], ax=axes)
+    with pytest.raises(RegardError, match=r"^queries: got 3 labels; needed 2"):
+        plots.heatmap(torch.zeros(2, 3), queries=["a", "b", "c"], ax=axes)
+
+
+def test_refuses_weights_of_several_heads(axes):
+    expected = r"^weights: got shape \(2, 4, 5, 7\); needed .*\(queries, keys\).*weights\[0, 0\]"
+    with pytest.raises(RegardError, match=expected):
+        plots.heatmap(torch.zeros(2, 4, 5, 7), ax=axes)

@@ -1,0 +1,36 @@
+"""`curves`: what is drawn is what was given, each under its name."""
+
+import numpy as np
+import pytest
+import torch
+
+from regard import plots
+from regard.errors import RegardError
+
+
+@pytest.fixture
+def axes():
+    return plots.canvas(4, 3)[1][0]
+
+
+def test_draws_points_truth_and_every_fit(axes):
+    x = torch.linspace(0, 1, 5)
+    points = (torch.tensor([0.1, 0.9]), torch.tensor([3.0, 4.0]))
+    plots.curves(x, {"narrow": x**2, "wide": x}, truth=x**3, points=points, ax=axes)
+    drawn = {line.get_label(): line.get_ydata() for line in axes.lines}
+    assert list(drawn) == ["truth", "narrow", "wide"]
+    np.testing.assert_array_equal(drawn["narrow"], (x**2).double().numpy())
+    np.testing.assert_array_equal(drawn["truth"], (x**3).double().numpy())
+    np.testing.assert_array_equal(axes.collections[0].get_offsets(), torch.stack(points, -1).double().numpy())
+
+
+def test_neighbouring_fits_differ_in_colour(axes):
+    plots.curves([0.0, 1.0], {str(index): [0.0, index] for index in range(6)}, ax=axes)
+    assert len({line.get_color() for line in axes.lines}) == 6
+
+
+def test_refuses_a_curve_of_another_length(axes):
+    with pytest.raises(RegardError, match=r"^fits\['narrow'\]: got 3 heights for 2 places; needed one"):
+        plots.curves([0.0, 1.0], {"narrow": [1.0, 2.0, 3.0]}, ax=axes)
+    with pytest.raises(RegardError, match=r"^points\[1\]: got 1 heights for 2 places"):
+        plots.curves([0.0, 1.0], {}, points=([0.0, 1.0], [1.0]), ax=axes)

@@ -1,0 +1,56 @@
+"""The house stands as it is described: light to import, every room named, tested and opened by a sentence."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "regard"
+FILES = sorted(SOURCE.rglob("*.py"))
+ROOMS = {
+    path.stem
+    for path in SOURCE.iterdir()
+    if path.name not in {"__init__.py", "__pycache__"} and (path.is_dir() or path.suffix == ".py")
+}
+HEAVY = {"sklearn", "matplotlib", "triton", "sentencepiece", "starlette"}
+SAYS_NOTHING = {"utils", "util", "helpers", "helper", "common", "misc"}
+
+
+def where(path):
+    return str(path.relative_to(SOURCE))
+
+
+def test_importing_regard_loads_nothing_heavy():
+    code = f"import sys, regard; regard.attend; print(sorted(sys.modules.keys() & {HEAVY}))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert loaded.stdout.strip() == "[]"
+
+
+def test_the_tree_in_the_readme_is_the_tree_on_disk():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (tree,) = re.findall(r"## The house\n.*?```\n(.*?)```", readme, flags=re.DOTALL)
+    printed = [re.fullmatch(r"(\w+)  +(\S.*\.)", line) for line in tree.splitlines()]
+    assert all(printed), "one line a room: its name, two spaces or more, one sentence"
+    assert {line[1] for line in printed if line} == ROOMS
+
+
+def test_every_room_has_tests():
+    tested = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir() and [*path.glob("test_*.py")]}
+    tested |= {path.stem.removeprefix("test_") for path in (ROOT / "tests").glob("test_*.py")}
+    assert ROOMS - tested == set()
+
+
+@pytest.mark.parametrize("path", FILES, ids=where)
+def test_every_file_opens_with_a_sentence(path):
+    docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+    assert docstring, "the file has no docstring"
+    assert re.fullmatch(r"\S.*[.]", docstring.splitlines()[0]), "the first line is not a sentence"
+
+
+@pytest.mark.parametrize("path", FILES, ids=where)
+def test_no_name_that_says_nothing(path):
+    assert not SAYS_NOTHING & set(path.relative_to(SOURCE).with_suffix("").parts)
