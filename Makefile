@@ -42,7 +42,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "regard needs Python 3.11 or newer: make PYTHON=python3.x")'
 	@begin=$$(date +%s); \
 	echo "set-up: installing into $(VENV) (log: $(VENV)/setup.log) ..."; \
-	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV) || exit 1; \
+	$(PYTHON) -m venv $(VENV) || exit 1; \
 	$(RUN) pip install --constraint constraints.txt --editable '.[all,dev]' >$(VENV)/setup.log 2>&1 \
 		|| { cat $(VENV)/setup.log; exit 1; }; \
 	touch $@; \

@@ -1,10 +1,50 @@
 """Attention as one operator: any scoring function, any mask, weights on demand, memory linear in tokens."""
 
-from regard import scores
-from regard.errors import RegardError
-from regard.masks import Mask
-from regard.pooling import Attended, attend, inspect, merge, why
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from regard import scores
+    from regard.errors import RegardError
+    from regard.layers import Attention, Memory, MultiHeadAttention, attention_interface
+    from regard.masks import Mask
+    from regard.pooling import Attended, attend, inspect, merge, why
 
 __version__ = "0.1.0"
 
-__all__ = ["Attended", "Mask", "RegardError", "attend", "inspect", "merge", "scores", "why"]
+__all__ = [
+    "Attended",
+    "Attention",
+    "Mask",
+    "Memory",
+    "MultiHeadAttention",
+    "RegardError",
+    "attend",
+    "attention_interface",
+    "inspect",
+    "merge",
+    "scores",
+    "why",
+]
+
+# Each public name and its room, loaded when first asked for: `regard --help` does not wait for torch.
+_ROOM_OF = {
+    "RegardError": "errors",
+    "Mask": "masks",
+    **dict.fromkeys(["Attended", "attend", "inspect", "merge", "why"], "pooling"),
+    **dict.fromkeys(["Attention", "Memory", "MultiHeadAttention", "attention_interface"], "layers"),
+}
+
+
+def __getattr__(name: str) -> object:
+    if name == "scores":
+        return import_module("regard.scores")
+    if name not in _ROOM_OF:
+        raise AttributeError(f"module 'regard' has no attribute {name!r}")
+    found = getattr(import_module(f"regard.{_ROOM_OF[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -15,7 +15,7 @@ class RegardError(ValueError):
         self.needed = needed
         self.repair = repair
 
-    def __reduce__(self):  # noqa: ANN204 - the exception must survive pickling between processes
+    def __reduce__(self):
         """Rebuild from the four parts, not from the sentence."""
         parts = {"got": self.got, "needed": self.needed, "repair": self.repair}
         return _rebuild, (type(self), self.argument, parts)

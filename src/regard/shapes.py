@@ -46,6 +46,8 @@ def check_inputs(query: Tensor, key: Tensor, value: Tensor) -> tuple[int, ...]:
 
     query: (*batch, queries, query_dim), key: (*batch, keys, key_dim), value: (*batch, keys, value_dim).
     """
+    if _plainly_agree(query, key, value):
+        return tuple(query.shape[:-2])
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         _check_tensor(name, tensor)
     batch = query.shape[:-2]
@@ -61,6 +63,22 @@ def check_inputs(query: Tensor, key: Tensor, value: Tensor) -> tuple[int, ...]:
             repair="Pass the values that belong to these keys, in the same order.",
         )
     return tuple(batch)
+
+
+def _plainly_agree(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Whether nothing can be wrong: the common case, told in a microsecond, since small calls cost few."""
+    if not (isinstance(query, Tensor) and isinstance(key, Tensor) and isinstance(value, Tensor)):
+        return False
+    key_shape = key.shape
+    return (
+        query.dtype == key.dtype == value.dtype
+        and query.dtype in FLOATS
+        and query.device == key.device == value.device
+        and len(key_shape) >= 2
+        and query.shape[:-2] == key_shape[:-2]
+        and query.ndim == len(key_shape)
+        and value.shape[:-1] == key_shape[:-1]
+    )
 
 
 def _check_tensor(name: str, tensor: Tensor) -> None:

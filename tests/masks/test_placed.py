@@ -1,4 +1,4 @@
-"""Placed masks against brute force: tiles, covers, encoding, unseen keys, and no memory for what is skipped."""
+"""Placed masks against brute force: tiles, covers, encoding, unseen keys, no memory for what is skipped."""
 
 import itertools
 
@@ -54,7 +54,9 @@ def whole(node):
 def numbers(draw, low, high, *sizes):
     """A random integer tensor in which each axis may be shared; drawn by seed, because lists are slow."""
     sizes = [size if draw(st.booleans()) else 1 for size in sizes]
-    return torch.randint(low, high + 1, sizes, generator=torch.Generator().manual_seed(draw(st.integers(0, 999))))
+    return torch.randint(
+        low, high + 1, sizes, generator=torch.Generator().manual_seed(draw(st.integers(0, 999)))
+    )
 
 
 @st.composite
@@ -72,13 +74,17 @@ def leaves(draw):
 
 trees = st.recursive(
     leaves(),
-    lambda node: st.builds(placed.Both, node, node) | st.builds(placed.Either, node, node) | st.builds(placed.Not, node),
+    lambda node: (
+        st.builds(placed.Both, node, node)
+        | st.builds(placed.Either, node, node)
+        | st.builds(placed.Not, node)
+    ),
     max_leaves=5,
 )
 spans = lambda size: st.tuples(st.integers(0, size - 1), st.integers(1, size)).filter(lambda s: s[0] < s[1])  # noqa: E731
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(trees, spans(QUERIES), spans(KEYS), st.data())
 def test_tiles_of_any_tree_agree_with_brute_force(node, rows, cols, data):
     truth = brute(node)
@@ -95,7 +101,7 @@ def test_tiles_of_any_tree_agree_with_brute_force(node, rows, cols, data):
     assert torch.equal(node.tile(chosen_rows, slice(*cols), CPU).expand(mixed.shape), mixed)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(trees, spans(QUERIES), spans(KEYS))
 def test_covers_never_claims_what_is_not_so(node, rows, cols):
     part = brute(node)[..., slice(*rows), slice(*cols)]
@@ -103,7 +109,7 @@ def test_covers_never_claims_what_is_not_so(node, rows, cols):
     assert claim is None or bool((part == claim).all())
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(leaves(), spans(QUERIES), spans(KEYS))
 def test_covers_of_bands_and_matrices_is_exact(node, rows, cols):
     if isinstance(node, placed.Band | placed.Dense):
@@ -112,7 +118,7 @@ def test_covers_of_bands_and_matrices_is_exact(node, rows, cols):
         assert node.covers(slice(*rows), slice(*cols)) is expected
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(trees)
 def test_text_and_tensors_carry_everything(node):
     again = placed.decode(node.encode(), node.tensors())
@@ -125,7 +131,7 @@ def test_text_and_tensors_carry_everything(node):
     assert node.encode(4) == node.encode() or node.tensors()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(trees)
 def test_negation_reaches_the_leaves_and_changes_no_cell(node):
     assert torch.equal(whole(placed.negate(node)), ~whole(node))
@@ -134,17 +140,21 @@ def test_negation_reaches_the_leaves_and_changes_no_cell(node):
     assert (pair.right.low, pair.right.high) == (1, None)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(trees, trees)
 def test_de_morgan(left, right):
     both, either = whole(placed.Both(left, right)), whole(placed.Either(left, right))
-    assert torch.equal(whole(placed.Not(placed.Both(left, right))), whole(placed.Not(left)) | whole(placed.Not(right)))
-    assert torch.equal(whole(placed.Not(placed.Either(left, right))), whole(placed.Not(left)) & whole(placed.Not(right)))
+    assert torch.equal(
+        whole(placed.Not(placed.Both(left, right))), whole(placed.Not(left)) | whole(placed.Not(right))
+    )
+    assert torch.equal(
+        whole(placed.Not(placed.Either(left, right))), whole(placed.Not(left)) & whole(placed.Not(right))
+    )
     assert torch.equal(whole(placed.both(left, right)), both)
     assert bool((both <= either).all())
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(trees)
 def test_unseen_keys_are_unseen_and_key_masks_show_them_all(node):
     truth, unseen = brute(node), node.unseen_keys(KEYS, CPU)
@@ -171,7 +181,12 @@ def test_unseen_keys_of_padding_inside_other_conditions():
 
 def test_only_the_plain_causal_band_says_so():
     assert placed.Band(None, 0).is_plain_causal
-    others = [placed.Band(None, 1), placed.Band(0, 0), placed.Band(None, None), placed.Not(placed.Band(None, 0))]
+    others = [
+        placed.Band(None, 1),
+        placed.Band(0, 0),
+        placed.Band(None, None),
+        placed.Not(placed.Band(None, 0)),
+    ]
     assert not any(node.is_plain_causal for node in others)
 
 
@@ -193,7 +208,13 @@ def test_documents_are_skipped_where_each_batch_element_is_elsewhere():
 def test_lengths_skip_and_fill_around_the_edges():
     node = Mask.lengths(torch.tensor([64, 65])).place(batch=(2,), queries=3, keys=200, device=CPU)
     rows = slice(0, 3)
-    assert [node.covers(rows, slice(start, start + 64)) for start in (0, 1, 64, 65, 128)] == [True, None, None, False, False]
+    assert [node.covers(rows, slice(start, start + 64)) for start in (0, 1, 64, 65, 128)] == [
+        True,
+        None,
+        None,
+        False,
+        False,
+    ]
 
 
 def test_a_causal_mask_of_100k_costs_nothing_until_a_tile_is_asked_for(monkeypatch):
@@ -214,7 +235,9 @@ def test_a_causal_mask_of_100k_costs_nothing_until_a_tile_is_asked_for(monkeypat
 
 def test_shared_axes_are_never_expanded():
     lengths = Mask.lengths(torch.tensor([3, 6]))
-    tile = lengths.place(batch=BATCH, queries=QUERIES, keys=KEYS, device=CPU).tile(slice(1, 4), slice(2, 7), CPU)
+    tile = lengths.place(batch=BATCH, queries=QUERIES, keys=KEYS, device=CPU).tile(
+        slice(1, 4), slice(2, 7), CPU
+    )
     assert tile.shape == (2, 1, 1, 5)
 
 

@@ -10,7 +10,7 @@ from regard.tour.numbers import write
 @pytest.fixture
 def tables(fits, tmp_path):
     files = write(fits, tmp_path)
-    return {file.stem: list(csv.reader(file.open(encoding="utf-8"))) for file in files}
+    return {file.stem: list(csv.reader(file.read_text(encoding="utf-8").splitlines())) for file in files}
 
 
 def floats(column):

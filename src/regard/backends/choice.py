@@ -21,9 +21,7 @@ class Backend(NamedTuple):
     run: Callable[[Problem], tuple[Tensor, Tensor | None]]
 
 
-BACKENDS = {
-    module.NAME: Backend(module.NAME, module.refuse, module.run) for module in (torch_sdpa, reference, blocked)
-}
+BACKENDS = {module.NAME: Backend(module.NAME, module.refuse, module.run) for module in (torch_sdpa, reference, blocked)}
 TORCH, REFERENCE, BLOCKED = BACKENDS["torch"], BACKENDS["reference"], BACKENDS["blocked"]
 
 
@@ -39,7 +37,7 @@ def choose(problem: Problem, name: str, *, log_mass: bool) -> Backend:
         if problem.work <= SMALL or BLOCKED.refuse(problem, log_mass) is not None:
             return REFERENCE
         return BLOCKED
-    if name not in BACKENDS:
+    if not isinstance(name, str) or name not in BACKENDS:
         raise RegardError(
             "backend",
             got=repr(name),

@@ -37,7 +37,8 @@ def scores(problem: Problem, rows: Rows | None = None) -> Tensor:
     result = pair_scores(problem.form, rows)
     if callable(problem.bias):
         positions = torch.arange(problem.first_query, problem.first_query + problem.queries, device=device)
-        result = result + problem.bias(positions[rows], torch.arange(problem.keys, device=device))
+        tile = problem.bias(positions[rows], torch.arange(problem.keys, device=device))
+        result = result + tile.to(result.dtype)
     elif problem.bias is not None:
         tile = problem.bias if problem.bias.shape[-2] == 1 else problem.bias[..., rows, :]
         result = result + tile.to(result.dtype)

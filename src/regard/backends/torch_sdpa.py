@@ -54,10 +54,6 @@ def run(problem: Problem) -> tuple[Tensor, None]:
             # here and its output is zeroed afterwards, so that result and gradients are 0 by construction.
             alive = allowed.any(-1, keepdim=True)
             allowed = allowed | ~alive
-            # The call adds its mask: a padded key of 1e38 would give inf - inf. A blank key cannot.
-            padding = mask.unseen_keys(problem.keys, query.device)
-            if padding is not None:
-                key = key.masked_fill(padding, 0.0)
     if problem.bias is not None:
         bias = problem.bias
         assert isinstance(bias, Tensor)

@@ -69,9 +69,7 @@ def _split_heads(attn_mask: Tensor, heads: int | None) -> Tensor:
         return attn_mask
     if attn_mask.ndim > 3:
         repair = "Flatten the batch axes and heads, or write Mask.drop(m)."
-        raise RegardError(
-            "attn_mask", got=describe(attn_mask), needed=f"a boolean tensor {shape}", repair=repair
-        )
+        raise RegardError("attn_mask", got=describe(attn_mask), needed=f"a boolean tensor {shape}", repair=repair)
     if heads is None or heads < 1 or attn_mask.shape[0] % heads:
         raise RegardError(
             "heads",

@@ -93,7 +93,7 @@ class Mask:
                     "Mask.window",
                     got=f"{side!r}",
                     needed="a number of keys, 0 or more, on each side; None for an unbounded side",
-                    repair="Write None for the -1 of others; to exclude the key itself, & ~Mask.window(0, 0).",
+                    repair="Write None for the -1 of others; to exclude the key itself & ~Mask.window(0, 0).",
                 )
         return Mask(words.Band(left, right, _check_align("Mask.window", align)))
 
@@ -137,6 +137,10 @@ class Mask:
     def __or__(self, other: "Mask") -> "Mask":
         """Allowed where one of them allows."""
         return Mask(words.Either(self._word, Mask.expect(other, "|")._word))
+
+    # Python would find these by itself; torch.compile before 2.13 does not.
+    __iand__ = __and__
+    __ior__ = __or__
 
     def __rand__(self, other: object) -> "Mask":
         """Refuse `tensor & mask`."""
@@ -198,7 +202,10 @@ class Mask:
         if not isinstance(rows, Tensor) or rows.dtype != torch.int64 or rows.ndim != 1:
             needed = "an int64 tensor with one axis"
             raise RegardError(
-                "rows", got=describe(rows), needed=needed, repair="Pass torch.tensor([…]) of row numbers."
+                "rows",
+                got=describe(rows),
+                needed=needed,
+                repair="Pass the row numbers, for example torch.tensor([0, 0, 2]).",
             )
         return Mask(self._word.select(rows, batch_axes))
 
@@ -210,9 +217,7 @@ class Mask:
         """The mask with its tensors on another device."""
         return Mask(self._word.to(torch.device(device)))
 
-    def draw(
-        self, queries: int | None = None, keys: int | None = None, batch: Sequence[int] | None = None
-    ) -> str:
+    def draw(self, queries: int | None = None, keys: int | None = None, batch: Sequence[int] | None = None) -> str:
         """A picture in text, one character a cell: █ may attend, · may not.
 
         Sizes that are not given are those of the mask's tensors, and 8 where they tell nothing.

@@ -105,9 +105,7 @@ def both(left: Placed, right: Placed) -> Placed:
     if not (isinstance(left, Band) and isinstance(right, Band)):
         return Both(left, right)
     low = left.low if right.low is None else right.low if left.low is None else max(left.low, right.low)
-    high = (
-        left.high if right.high is None else right.high if left.high is None else min(left.high, right.high)
-    )
+    high = left.high if right.high is None else right.high if left.high is None else min(left.high, right.high)
     return Band(low, high)
 
 

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from regard.backends.choice import choose
 from regard.backends.problem import Bias, Problem
+from regard.errors import RegardError
 from regard.masks import Mask
 from regard.pooling.attended import Attended
 from regard.pooling.prepare import Settings, prepare
@@ -87,6 +88,7 @@ def pool_inspect(problem: Problem, sink: Tensor | None, backend: str) -> Attende
     assert log_mass is not None
     if sink is not None:
         # A key with value 0 that takes its share of the mass: the merge of the result with that one key.
+        _check_sink(sink, log_mass)
         with_sink = torch.logaddexp(log_mass, sink.to(log_mass.dtype).unsqueeze(-1))
         output = (output * (log_mass - with_sink).exp().unsqueeze(-1)).to(output.dtype)
         log_mass = with_sink
@@ -102,3 +104,14 @@ def _without_autocast(
         return run(problem)
     with torch.autocast(device, enabled=False):
         return run(problem)
+
+
+def _check_sink(sink: Tensor, log_mass: Tensor) -> None:
+    """sink: (*heads); log_mass: (*batch, queries)."""
+    if log_mass.shape[:-1][-sink.ndim :] != sink.shape:
+        raise RegardError(
+            "score",
+            got=f"a sink for {tuple(sink.shape)} heads and batch axes {tuple(log_mass.shape[:-1])}",
+            needed="the heads of the sink as the last batch axes",
+            repair="Build the score with sink=heads for the heads it is called with.",
+        )

@@ -59,8 +59,10 @@ class Attended:
         """-sum p log p of the weights of each query, (*batch, queries), in nats; 0 in a row that may see no key."""
 
         def entropy(rows: slice) -> tuple[Tensor, ...]:
-            weights = self.weights(rows)
-            return (-torch.special.xlogy(weights, weights).sum(-1),)
+            scores = self.scores(rows)
+            log_weights = scores - _finite(self.log_mass[..., rows]).unsqueeze(-1)
+            # A key without weight adds 0; its logarithm is replaced before the product, or 0 * inf would be NaN.
+            return (-(log_weights.exp() * _finite(log_weights)).sum(-1),)
 
         return self._by_rows(entropy, -1)[0]
 
@@ -81,7 +83,7 @@ class Attended:
         parts = by_rows(self._problems()[0], lambda rows: (self.weights(rows).sum(-2),))
         return torch.stack([part for (part,) in parts]).sum(0)
 
-    def _by_rows(self, function, axis: int) -> list[Tensor]:  # noqa: ANN001
+    def _by_rows(self, function, axis: int) -> list[Tensor]:
         parts = by_rows(self._problems()[0], function)
         return [torch.cat(pieces, dim=axis) for pieces in zip(*parts, strict=True)]
 
@@ -101,8 +103,11 @@ class Attended:
 
 
 def _weights(scores: Tensor, log_mass: Tensor) -> Tensor:
-    base = log_mass.masked_fill(log_mass == -math.inf, 0.0).unsqueeze(-1)
-    return (scores - base).exp()
+    return (scores - _finite(log_mass).unsqueeze(-1)).exp()
+
+
+def _finite(logarithms: Tensor) -> Tensor:
+    return logarithms.masked_fill(logarithms == -math.inf, 0.0)
 
 
 def _positions(rows: Rows | None, log_mass: Tensor) -> slice | Tensor:

@@ -1,7 +1,7 @@
 """The exact union of poolings over disjoint sets of keys."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 
@@ -16,8 +16,7 @@ def merge(parts: Sequence[Attended]) -> Attended:
     Each part has pooled the same queries over its own keys; its share of the whole is exp(log_mass - total). Keys
     of the merged record are numbered part after part.
     """
-    parts = list(parts)
-    _check_parts(parts)
+    parts = _check_parts(parts)
     log_masses = torch.stack([part.log_mass for part in parts])
     # logsumexp that stays differentiable where every part is empty.
     peak = log_masses.detach().amax(0)
@@ -35,12 +34,13 @@ def merge(parts: Sequence[Attended]) -> Attended:
     return Attended(output, log_mass, sources)
 
 
-def _check_parts(parts: list[Attended]) -> None:
+def _check_parts(parts: Sequence[Attended]) -> list[Attended]:
+    parts = list(parts) if isinstance(parts, Iterable) else []
     if not parts:
         raise RegardError(
             "parts",
-            got="nothing",
-            needed="at least one Attended",
+            got="no records",
+            needed="a sequence of at least one Attended",
             repair="Collect the records of regard.inspect over each set of keys.",
         )
     first = parts[0]
@@ -59,3 +59,4 @@ def _check_parts(parts: list[Attended]) -> None:
                 needed="poolings of the same queries, of one shape and dtype",
                 repair="Pool the same queries over each set of keys.",
             )
+    return parts

@@ -1,6 +1,6 @@
 """From the arguments of a call to the problem that backends run: every check is made here, once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -9,7 +9,7 @@ from torch import Tensor
 from regard.backends.problem import Bias, Problem
 from regard.errors import RegardError
 from regard.masks import Mask
-from regard.scores.forms import CallableForm, Form
+from regard.scores.forms import CallableForm, DotForm, Form
 from regard.scores.names import ScoreLike, check_score, named_score
 from regard.scores.score import Score
 from regard.shapes import FLOATS, check_inputs, describe
@@ -30,59 +30,95 @@ def prepare(
     query: Tensor, key: Tensor, value: Tensor, score: ScoreLike, settings: Settings
 ) -> tuple[Problem, Tensor | None]:
     """The problem of one call, and the logits of the score's sink, if it has one."""
-    check_inputs(query, key, value)
+    batch = check_inputs(query, key, value)
     if torch.is_autocast_enabled(query.device.type):
-        query, key, value = (_autocast(x) for x in (query, key, value))
+        query, key, value = (to_autocast(x) for x in (query, key, value))
     if isinstance(score, str):
         score = named_score(score)
     if isinstance(score, Score):
         form = score.pair(score.prepare_query(query), score.prepare_key(key))
         return to_problem(form, value, settings), score.sink_logits()
     check_score(score)
-    return to_problem(CallableForm(query, key, checked_callable(score)), value, settings), None
+    return to_problem(CallableForm(query, key, checked_callable(score, batch)), value, settings), None
 
 
 def to_problem(form: Form, value: Tensor, settings: Settings) -> Problem:
     """Lay mask and bias on the sizes of the call."""
     mask, bias = settings.mask, settings.bias
-    if settings.dropout:
-        _check_dropout(settings.dropout)
+    if type(settings.dropout) is not float or settings.dropout:
+        check_dropout(settings.dropout)
     if settings.tolerance is not None:
         _check_tolerance(settings.tolerance)
     first = settings.first_query or 0
     problem = Problem(form, value, None, None, settings.dropout, settings.tolerance, first)
-    if mask is None and bias is None:
+    if mask is None and bias is None and isinstance(form, DotForm):
         return problem
     batch, queries, keys = problem.batch, problem.queries, problem.keys
-    placed = None
-    if mask is not None:
-        placed = Mask.expect(mask).place(
-            batch=batch, queries=queries, keys=keys, device=value.device, first_query=settings.first_query
-        )
     if bias is not None:
-        bias = _place_bias(bias, (*batch, queries, keys), value.device)
-    return problem._replace(mask=placed, bias=bias)
+        problem = problem._replace(bias=_place_bias(bias, (*batch, queries, keys), value.device))
+    if mask is None:
+        return problem
+    placed = Mask.expect(mask).place(
+        batch=batch, queries=queries, keys=keys, device=value.device, first_query=settings.first_query
+    )
+    padding = placed.unseen_keys(keys, value.device)
+    if padding is not None:
+        # Padding may hold any finite garbage: blank it, or a score of 1e38 squared would be inf, and 0 * inf NaN.
+        form, value = form._replace(key=_blank(form.key, padding)), _blank(value, padding)
+    return problem._replace(form=form, value=value, mask=placed)
 
 
-def checked_callable(score: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
+def _blank(tokens: Tensor, padding: Tensor) -> Tensor:
+    """tokens: (*batch, keys, dim), padding: (*batch, keys, 1); tokens shared along an axis stay shared."""
+    for axis in range(tokens.ndim - 2):
+        if tokens.shape[axis] == 1 < padding.shape[axis]:
+            padding = padding.all(axis, keepdim=True)
+    return tokens.masked_fill(padding, 0.0)
+
+
+def checked_callable(
+    score: Callable[[Tensor, Tensor], Tensor], batch: tuple[int, ...]
+) -> Callable[[Tensor, Tensor], Tensor]:
     """A user's score whose result is checked: a wrong shape must not broadcast into nonsense."""
 
     def checked(query: Tensor, key: Tensor) -> Tensor:
-        result = score(query, key)
-        wanted = (query.shape[-2], key.shape[-2])
-        if not isinstance(result, Tensor) or result.shape[-2:] != wanted or not result.is_floating_point():
-            raise RegardError(
-                "score",
-                got=f"{describe(result)} from the callable for query {tuple(query.shape)}, key {tuple(key.shape)}",
-                needed=f"floating-point scores (*batch, {wanted[0]}, {wanted[1]})",
-                repair="Return one score per pair, for example query @ key.mT.",
-            )
-        return result
+        wanted = (*batch, query.shape[-2], key.shape[-2])
+        return _check_tile("score", score(query, key), wanted, "Return one score per pair, for example query @ key.mT.")
 
     return checked
 
 
-def _autocast(tensor: Tensor) -> Tensor:
+def _checked_bias(
+    bias: Callable[[Tensor, Tensor], Tensor], batch: tuple[int, ...]
+) -> Callable[[Tensor, Tensor], Tensor]:
+    """A user's bias whose result is checked."""
+
+    def checked(queries: Tensor, keys: Tensor) -> Tensor:
+        wanted = (*batch, queries.shape[-1], keys.shape[-1])
+        repair = "Return a tile for the positions it is given, for example -(queries[:, None] - keys).abs()."
+        return _check_tile("bias", bias(queries, keys), wanted, repair)
+
+    return checked
+
+
+def _check_tile(argument: str, tile: object, wanted: tuple[int, ...], repair: str) -> Tensor:
+    """What a callable returned, if it is floating point and broadcasts to (*batch, queries, keys)."""
+    if isinstance(tile, Tensor) and tile.is_floating_point() and _broadcasts(tile.shape, wanted):
+        return tile
+    raise RegardError(
+        argument,
+        got=f"{describe(tile)} from the callable",
+        needed=f"a floating-point tensor that broadcasts to (*batch, queries, keys) = {wanted}",
+        repair=repair,
+    )
+
+
+def _broadcasts(shape: Sequence[int], wanted: Sequence[int]) -> bool:
+    pairs = zip(reversed(shape), reversed(wanted), strict=False)
+    return len(shape) <= len(wanted) and all(have in (1, want) for have, want in pairs)
+
+
+def to_autocast(tensor: Tensor) -> Tensor:
     """What torch's own attention does under autocast: everything but float64 takes the autocast dtype."""
     return tensor if tensor.dtype == torch.float64 else tensor.to(torch.get_autocast_dtype(tensor.device.type))
 
@@ -90,7 +126,7 @@ def _autocast(tensor: Tensor) -> Tensor:
 def _place_bias(bias: Bias, shape: tuple[int, ...], device: torch.device) -> Bias:
     if not isinstance(bias, Tensor):
         if callable(bias):
-            return bias
+            return _checked_bias(bias, shape[:-2])
         raise RegardError(
             "bias",
             got=describe(bias),
@@ -111,18 +147,19 @@ def _place_bias(bias: Bias, shape: tuple[int, ...], device: torch.device) -> Bia
             needed=f"a bias on {device}, like the query",
             repair="Move it, for example bias.to(query.device).",
         )
-    placed = bias.reshape((1,) * (len(shape) - bias.ndim) + bias.shape) if bias.ndim < len(shape) else bias
-    if placed.ndim > len(shape) or any(have not in (1, want) for have, want in zip(placed.shape, shape, strict=True)):
+    if not _broadcasts(bias.shape, shape):
         raise RegardError(
             "bias",
             got=f"shape {tuple(bias.shape)}",
             needed=f"a shape that broadcasts to (*batch, queries, keys) = {shape}",
             repair="Give size 1 to the axes it is shared over.",
         )
-    return placed
+    return bias.reshape((1,) * (len(shape) - bias.ndim) + bias.shape)
 
 
-def _check_dropout(dropout: float) -> None:
+def check_dropout(dropout: float) -> None:
+    """Refuse what is not a probability."""
+    """Refuse what is no probability."""
     if isinstance(dropout, bool) or not isinstance(dropout, int | float) or not 0 <= dropout <= 1:
         raise RegardError(
             "dropout",

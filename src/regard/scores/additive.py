@@ -6,9 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.errors import RegardError
 from regard.scores.forms import AdditiveForm
-from regard.scores.score import Score, align_batch, check_dim, check_positive_int
+from regard.scores.score import Score, align_batch, check_dim, check_dtype, check_positive_int
 
 
 class Additive(Score):
@@ -52,20 +51,14 @@ class Additive(Score):
 
     def pair(self, query: Tensor, key: Tensor) -> AdditiveForm:
         """The additive form."""
-        return AdditiveForm(query, key, align_batch(self.weight, query.ndim))
+        return AdditiveForm(query, key, align_batch(self.weight, query))
 
     def _project(self, argument: str, tokens: Tensor, weight: Tensor | None) -> Tensor:
         if weight is None:
             check_dim(argument, tokens, self.hidden_dim, "Additive")
             return tokens
         check_dim(argument, tokens, weight.shape[-1], "Additive")
-        if tokens.dtype != weight.dtype and not torch.is_autocast_enabled(tokens.device.type):
-            raise RegardError(
-                argument,
-                got=f"{tokens.dtype}",
-                needed=f"{weight.dtype}, the dtype of the score's parameters",
-                repair=f"Move the score with score.to({tokens.dtype}), or convert the {argument}.",
-            )
+        check_dtype(argument, tokens, weight, "Additive")
         return functional.linear(tokens, weight)
 
     def extra_repr(self) -> str:

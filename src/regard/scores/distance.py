@@ -66,7 +66,7 @@ class RadialScore(Score):
         bandwidth = self.bandwidth
         dtype = accumulation_dtype(query.dtype)
         if isinstance(bandwidth, Tensor) and not _is_per_dimension(bandwidth):
-            width = align_batch(bandwidth.reshape(bandwidth.shape or (1,)), query.ndim)
+            width = align_batch(bandwidth.reshape(bandwidth.shape or (1,)), query)
             return DistanceForm(query, key, width.to(dtype), self.link)
         number = 1.0 if isinstance(bandwidth, Tensor) else bandwidth
         return DistanceForm(query, key, query.new_full((1,) * query.ndim, number, dtype=dtype), self.link)
@@ -82,7 +82,7 @@ class RadialScore(Score):
                 needed="one bandwidth per dimension in the last axis, or a last axis of size 1",
                 repair="For one bandwidth per head, give it the shape (heads, 1).",
             )
-        return (tokens / align_batch(bandwidth, tokens.ndim)).to(tokens.dtype)
+        return (tokens / align_batch(bandwidth, tokens)).to(tokens.dtype)
 
     def extra_repr(self) -> str:
         """Show the bandwidth and whether it learns."""

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from regard.errors import RegardError
 from regard.scores.forms import DotForm
-from regard.scores.score import Score, align_batch, check_dim, check_equal_dims, check_positive_int
+from regard.scores.score import Score, align_batch, check_dim, check_dtype, check_equal_dims, check_positive_int
 
 
 class ScaledDot(Score):
@@ -117,8 +117,9 @@ class Bilinear(Score):
         """M'q, (*batch, queries, key_dim)."""
         del first
         check_dim("query", query, self.query_dim, "Bilinear")
-        if self.matrix.ndim > query.ndim:
-            align_batch(self.matrix[..., 0, :], query.ndim)
+        check_dtype("query", query, self.matrix, "Bilinear")
+        if self.matrix.ndim > 2:
+            align_batch(self.matrix[..., 0, :], query)
         return query @ self.matrix
 
     def prepare_key(self, key: Tensor, first: int = 0) -> Tensor:
@@ -138,7 +139,9 @@ class Bilinear(Score):
 
 def _direction(tokens: Tensor) -> Tensor:
     # Dividing by the largest entry first keeps |x|^2 from under- or overflowing; it cancels in the result.
-    largest = tokens.detach().abs().amax(-1, keepdim=True) if tokens.shape[-1] else tokens.detach().sum(-1, keepdim=True)
+    if tokens.shape[-1] == 0:
+        return tokens
+    largest = tokens.detach().abs().amax(-1, keepdim=True)
     tokens = tokens / largest.masked_fill(largest == 0, 1.0)
     squared = tokens.square().sum(-1, keepdim=True)
     return tokens * squared.masked_fill(squared == 0, 1.0).rsqrt()

@@ -181,7 +181,7 @@ class CosineLink(CompactLink):
 
     def derivative(self, z: Tensor) -> Tensor:
         """-pi^2 / 8 sinc(d / 2)."""
-        return (-math.pi**2 / 8) * torch.sinc(0.5 * _root(z))
+        return (-(math.pi**2) / 8) * torch.sinc(0.5 * _root(z))
 
 
 def _root(z: Tensor) -> Tensor:

@@ -1,7 +1,6 @@
 """Scores by name: what a string, a module or a callable given as `score=` means."""
 
 from collections.abc import Callable
-from functools import cache
 
 from torch import Tensor
 
@@ -40,9 +39,11 @@ WITH_SIZES = {
 ScoreLike = str | Score | Callable[[Tensor, Tensor], Tensor]
 
 
-@cache
+_NAMED = {name: kind() for name, kind in WITHOUT_SIZES.items()}
+
+
 def named_score(name: str) -> Score:
-    """The score of that name, with bandwidth 1 where it has one."""
+    """The score of that name, with bandwidth 1 where it has one; it has no parameters, so one is enough for all."""
     if name in WITH_SIZES:
         raise RegardError(
             "score",
@@ -50,14 +51,14 @@ def named_score(name: str) -> Score:
             needed="a score that needs no sizes, when given by name",
             repair=f"This one has parameters: build regard.scores.{WITH_SIZES[name]} and pass it.",
         )
-    if name not in WITHOUT_SIZES:
+    if name not in _NAMED:
         raise RegardError(
             "score",
             got=repr(name),
-            needed=f"one of {', '.join(sorted(WITHOUT_SIZES))}",
+            needed=f"one of {', '.join(sorted(_NAMED))}",
             repair="Use one of these names, a module of regard.scores, or any callable (query, key) -> scores.",
         )
-    return WITHOUT_SIZES[name]()
+    return _NAMED[name]
 
 
 def check_score(score: object) -> None:

@@ -19,6 +19,17 @@ class Rotary(Score):
     def __init__(self, score: str | Score = "scaled_dot", *, base: float = 10_000.0) -> None:
         """Wrap the score that sees the rotated tokens."""
         super().__init__()
+        if not isinstance(score, str | Score):
+            raise RegardError(
+                "score",
+                got=f"{score!r:.80}",
+                needed="a name or a module of regard.scores: rotary positions belong to its preparation",
+                repair="Derive from regard.scores.Score, or rotate inside your own callable.",
+            )
+        if isinstance(base, bool) or not isinstance(base, int | float) or not 0 < base < float("inf"):
+            raise RegardError(
+                "base", got=repr(base), needed="a positive finite number", repair="The usual base is 10000."
+            )
         self.score = named_score(score) if isinstance(score, str) else score
         self.base = base
 

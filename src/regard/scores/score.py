@@ -2,10 +2,12 @@
 
 from abc import ABC, abstractmethod
 
+import torch
 from torch import Tensor, nn
 
 from regard.errors import RegardError
 from regard.scores.forms import Form
+from regard.shapes import broadcast_batch, describe
 
 
 class Score(nn.Module, ABC):
@@ -59,6 +61,24 @@ def check_dim(argument: str, tensor: Tensor, dim: int, score: str) -> None:
         )
 
 
+def check_dtype(argument: str, tokens: Tensor, parameter: Tensor, score: str) -> None:
+    """Refuse tokens of another dtype than the score's parameters; autocast reconciles them by itself."""
+    if tokens.dtype != parameter.dtype and not torch.is_autocast_enabled(tokens.device.type):
+        raise RegardError(
+            argument,
+            got=f"{describe(tokens)}",
+            needed=f"{parameter.dtype}, the dtype of the parameters of this {score}",
+            repair=f"Move the score with score.to({tokens.dtype}), or convert the {argument}.",
+        )
+    if tokens.device != parameter.device:
+        raise RegardError(
+            argument,
+            got=f"{describe(tokens)}",
+            needed=f"{parameter.device}, where the parameters of this {score} are",
+            repair=f'Move the score with score.to("{tokens.device}"), or move the {argument}.',
+        )
+
+
 def check_positive_int(argument: str, number: object) -> None:
     """Refuse sizes that are not whole and positive."""
     if isinstance(number, bool) or not isinstance(number, int) or number < 1:
@@ -70,14 +90,16 @@ def check_positive_int(argument: str, number: object) -> None:
         )
 
 
-def align_batch(parameter: Tensor, rank: int) -> Tensor:
+def align_batch(parameter: Tensor, tokens: Tensor) -> Tensor:
     """Give a parameter (*axes, dim) the rank of prepared tokens, (1, ..., *axes, 1, dim)."""
     aligned = parameter.unsqueeze(-2)
-    if aligned.ndim > rank:
+    if aligned.ndim > tokens.ndim:
         raise RegardError(
             "score",
             got=f"a parameter with {parameter.ndim - 1} batch axes",
-            needed=f"at most {rank - 2}, the batch axes of the query",
+            needed=f"at most {tokens.ndim - 2}, the batch axes of the query",
             repair="Give query, key and value one batch axis for each axis of the score's parameters.",
         )
-    return aligned.reshape((1,) * (rank - aligned.ndim) + aligned.shape)
+    aligned = aligned.reshape((1,) * (tokens.ndim - aligned.ndim) + aligned.shape)
+    broadcast_batch("score", tokens.shape[:-2], aligned.shape[:-2])
+    return aligned

@@ -34,9 +34,7 @@ def _draw_fits(fits: Fits, ax: Axes) -> None:
 
 def _draw_weights(fits: Fits, ax: Axes) -> None:
     plots.heatmap(fits.attended.weights(), ax=ax)
-    ax.set(
-        xlabel="key: x of the samples, in order", ylabel="query: x", title=f"Weights at width {SHOWN_WIDTH:g}"
-    )
+    ax.set(xlabel="key: x of the samples, in order", ylabel="query: x", title=f"Weights at width {SHOWN_WIDTH:g}")
     # Samples are not evenly spaced in x, so neither are their ticks.
     ax.set_xticks([_index(fits.x, x) for x in WHOLE], [str(x) for x in WHOLE])
     ax.set_yticks([_index(fits.places, x) for x in WHOLE], [str(x) for x in WHOLE])

@@ -37,8 +37,6 @@ def fit(widths: Sequence[float] = WIDTHS, *, shown: float = SHOWN_WIDTH) -> Fits
     x, y = data.samples()
     places = data.places()
     query, key, value = places[:, None], x[:, None], y[:, None]
-    by_width = {
-        width: regard.attend(query, key, value, score=regard.scores.Gaussian(width))[:, 0] for width in widths
-    }
+    by_width = {width: regard.attend(query, key, value, score=regard.scores.Gaussian(width))[:, 0] for width in widths}
     attended = regard.inspect(query, key, value, score=regard.scores.Gaussian(shown))
     return Fits(x, y, places, data.truth(places), by_width, attended)

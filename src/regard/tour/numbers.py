@@ -17,9 +17,7 @@ def write(fits: Fits, out: Path) -> tuple[Path, ...]:
     return (
         _table(out / "samples.csv", ["x", "y"], samples),
         _table(out / "fits.csv", ["x", "truth", *(f"width {width:g}" for width in fits.by_width)], rows),
-        _table(
-            out / "weights.csv", ["query x \\ key x", *(f"{x:.6f}" for x in fits.x.tolist())], rows_of_weights
-        ),
+        _table(out / "weights.csv", ["query x \\ key x", *(f"{x:.6f}" for x in fits.x.tolist())], rows_of_weights),
     )
 
 

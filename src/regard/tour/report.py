@@ -10,7 +10,7 @@ def tell(fits: Fits) -> str:
     """The data, then a few queries with their heaviest keys, then the error of every width."""
     return "\n".join(
         [
-            f"{len(fits.x)} samples of y = 2 sin(x) + x + noise are keys and values; each x below a query.",
+            f"{len(fits.x)} samples of y = 2 sin(x) + x + noise: their x are keys, their y values.",
             f"attend(query, key, value, score=Gaussian({SHOWN_WIDTH:g})):",
             "",
             *_queries(fits),

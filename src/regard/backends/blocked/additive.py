@@ -45,11 +45,14 @@ class AdditiveTiles(Tiles):
         self.signs = 2 * self.members - 1
         self.coefficients = _by_group(self.weight) @ self.signs.mT
         self.numerators = self.query_products * self.coefficients
+        self.query_products = self.query_products.expand_as(self.numerators)
         self.reach = LARGEST_REACH[self.query.dtype]
         self.query_reach, self.key_reach = _reach(self.query), _reach(self.key)
         self.product_grads: list[Tensor] = []
         if any(needs):
-            self.product_grads = [torch.zeros_like(x) for x in (self.numerators, self.query_products, self.key_products)]
+            self.product_grads = [
+                torch.zeros_like(x) for x in (self.numerators, self.query_products, self.key_products)
+            ]
 
     def scores(self, rows: slice, cols: slice) -> Tensor:
         """Sum over groups of N / D."""
@@ -66,7 +69,7 @@ class AdditiveTiles(Tiles):
         return total
 
     def backward(self, rows: slice, cols: slice, grad: Tensor) -> None:
-        """dN = dS / D, dD = -dS N / D^2 for each group, then matrix products to the factors."""
+        """dN = dS / D and -dD = dS N / D^2 for each group, then matrix products to the factors."""
         if not self._within_reach(rows, cols):
             self._tanh_backward(rows, cols, grad)
             return
@@ -78,11 +81,11 @@ class AdditiveTiles(Tiles):
             lower = torch.matmul(products, facing.mT, out=lower)
             upper.div_(lower)
             torch.div(grad, lower, out=lower)
-            upper.mul_(lower).neg_()
+            upper.mul_(lower)
             to_numerators, to_products, to_keys = (total[group] for total in self.product_grads)
             add_shared(to_numerators[..., rows, :], lower @ facing)
-            add_shared(to_products[..., rows, :], upper @ facing)
-            add_shared(to_keys[..., cols, :], (lower.mT @ numerator).add_(upper.mT @ products))
+            add_shared(to_products[..., rows, :], (upper @ facing).neg_())
+            add_shared(to_keys[..., cols, :], (lower.mT @ numerator).sub_(upper.mT @ products))
 
     def gradients(self) -> list[Tensor | None]:
         """From the subset products back to a, b and w; tiles that took tanh have added theirs already.
@@ -92,8 +95,7 @@ class AdditiveTiles(Tiles):
         to_numerators, to_products, to_keys = self.product_grads
         members = self.members
         if self.needs[0]:
-            pull = (to_numerators * self.numerators).sum_to_size(self.query_products.shape)
-            pull = pull.addcmul_(to_products, self.query_products)
+            pull = (to_numerators * self.numerators).addcmul_(to_products, self.query_products)
             self._add_all(0, _ungroup(2 * (pull @ members), self.query))
         if self.needs[1]:
             self._add_all(1, _ungroup(2 * ((to_keys * self.key_products) @ members), self.key))

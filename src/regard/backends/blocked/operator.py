@@ -14,7 +14,7 @@ from regard.backends.blocked.additive import AdditiveTiles
 from regard.backends.blocked.tiles import DistanceTiles, DotTiles, Tiles
 from regard.backends.problem import Problem
 from regard.masks.placed import decode
-from regard.scores.forms import AdditiveForm, DistanceForm, DotForm
+from regard.scores.forms import DistanceForm, DotForm
 from regard.scores.links import LINKS
 from regard.shapes import accumulation_dtype
 
@@ -23,14 +23,11 @@ def run(problem: Problem) -> tuple[Tensor, Tensor]:
     """Encode a problem of closed form and call the operator."""
     form, mask, bias = problem.form, problem.mask, problem.bias
     operands = [form.query, form.key, *problem.parameters]
-    scale, softcap = 1.0, 0.0
-    match form:
-        case DotForm():
-            name, scale, softcap = "dot", float(form.scale), float(form.softcap or 0.0)
-        case DistanceForm(link=link):
-            name = link.name
-        case AdditiveForm():
-            name = "additive"
+    name, scale, softcap = "additive", 1.0, 0.0
+    if isinstance(form, DotForm):
+        name, scale, softcap = "dot", float(form.scale), float(form.softcap or 0.0)
+    elif isinstance(form, DistanceForm):
+        name = form.link.name
     seed = None
     if problem.dropout:
         seed = torch.randint(2**62, (), device=problem.value.device)
@@ -70,8 +67,8 @@ def forward_operator(
 
 
 @forward_operator.register_fake
-def _(operands, value, bias, mask_tensors, seed, form, scale, softcap, mask, dropout):  # noqa: ANN001, ANN202
-    batch = _batch(operands, value)
+def _(operands, value, bias, mask_tensors, seed, form, scale, softcap, mask, dropout):
+    batch = _batch(*operands, value, bias, *mask_tensors)
     queries = operands[0].shape[-2]
     output = value.new_empty(*batch, queries, value.shape[-1])
     return output, value.new_empty((*batch, queries), dtype=accumulation_dtype(value.dtype))
@@ -112,15 +109,15 @@ def backward_operator(
 
 
 @backward_operator.register_fake
-def _(  # noqa: ANN202
-    grad_output, grad_log_mass, output, log_mass, operands, value, bias, mask_tensors,  # noqa: ANN001
-    seed, form, scale, softcap, mask, dropout, needs,  # noqa: ANN001
+def _(
+    grad_output, grad_log_mass, output, log_mass, operands, value, bias, mask_tensors,
+    seed, form, scale, softcap, mask, dropout, needs,
 ):  # fmt: skip
     sources = [*operands, value, value if bias is None else bias]
     return [s.new_empty(s.shape) if need else value.new_empty(0) for s, need in zip(sources, needs, strict=True)]
 
 
-def _setup(ctx, inputs, output) -> None:  # noqa: ANN001
+def _setup(ctx, inputs, output) -> None:
     operands, value, bias, mask_tensors, seed, *statics = inputs
     ctx.counts = (len(operands), bias is not None, len(mask_tensors), seed is not None)
     present = [x for x in (bias, *mask_tensors, seed) if x is not None]
@@ -129,7 +126,7 @@ def _setup(ctx, inputs, output) -> None:  # noqa: ANN001
     ctx.set_materialize_grads(True)
 
 
-def _backward(ctx, grad_output: Tensor, grad_log_mass: Tensor):  # noqa: ANN001, ANN202
+def _backward(ctx, grad_output: Tensor, grad_log_mass: Tensor):
     operand_count, has_bias, mask_count, has_seed = ctx.counts
     saved = list(ctx.saved_tensors)
     operands, saved = saved[:operand_count], saved[operand_count:]
@@ -158,23 +155,23 @@ forward_operator.register_autograd(_backward, setup_context=_setup)
 
 
 @forward_operator.register_vmap
-def _(info, in_dims, *arguments):  # noqa: ANN001, ANN002, ANN202
+def _(info, in_dims, *arguments):
     """Every tensor has full rank: the mapped axis becomes one more batch axis, of size 1 where it is absent."""
     del info
     return forward_operator(*_lead(arguments, in_dims, absent=1)), (0, 0)
 
 
 @backward_operator.register_vmap
-def _(info, in_dims, *arguments):  # noqa: ANN001, ANN002, ANN202
+def _(info, in_dims, *arguments):
     """As forward, but a tensor without the mapped axis gets it at full size: each example has its own gradient."""
     grads = backward_operator(*_lead(arguments, in_dims, absent=info.batch_size))
     return grads, [0] * len(grads)
 
 
-def _lead(arguments, in_dims, absent: int):  # noqa: ANN001, ANN202
+def _lead(arguments, in_dims, absent: int):
     """Move each mapped axis to the front; tensors without one are expanded there to size `absent`."""
 
-    def move(argument, dim):  # noqa: ANN001, ANN202
+    def move(argument, dim):
         if isinstance(argument, list | tuple) and argument and isinstance(argument[0], Tensor):
             dims = dim if isinstance(dim, list | tuple) else [dim] * len(argument)
             return [move(a, d) for a, d in zip(argument, dims, strict=True)]
@@ -185,13 +182,12 @@ def _lead(arguments, in_dims, absent: int):  # noqa: ANN001, ANN202
     return [move(argument, dim) for argument, dim in zip(arguments, in_dims, strict=True)]
 
 
-def _batch(operands: Sequence[Tensor], value: Tensor) -> tuple[int, ...]:
-    return tuple(torch.broadcast_shapes(*(x.shape[:-2] for x in (*operands, value))))
+def _batch(*tensors: Tensor | None) -> tuple[int, ...]:
+    """What the leading axes broadcast to; under vmap any tensor may be the one that has the mapped axis."""
+    return tuple(torch.broadcast_shapes(*(x.shape[:-2] for x in tensors if x is not None)))
 
 
-def _tiles(
-    operands: Sequence[Tensor], form: str, scale: float, softcap: float, needs: Sequence[bool]
-) -> Tiles:
+def _tiles(operands: Sequence[Tensor], form: str, scale: float, softcap: float, needs: Sequence[bool]) -> Tiles:
     dtype = operands[0].dtype
     operands = [x.to(accumulation_dtype(dtype)) for x in operands]
     match form:
@@ -214,7 +210,7 @@ def _sweep(
     dtype = accumulation_dtype(value.dtype)
     return sweeps.Sweep(
         value=value.to(dtype),
-        batch=_batch(operands, value),
+        batch=_batch(*operands, value, bias, *mask_tensors),
         queries=operands[0].shape[-2],
         keys=value.shape[-2],
         mask=decode(mask, list(mask_tensors)) if mask else None,

@@ -15,7 +15,7 @@ from regard.backends.blocked.tiles import Tiles, add_shared
 from regard.masks.placed import Placed
 
 # Elements of one tile over the whole batch: on a CPU what a core's cache holds, on a GPU what keeps it busy.
-TILE_ELEMENTS = {"cpu": 2**17, "cuda": 2**25}
+TILE_ELEMENTS = {"cpu": 2**18, "cuda": 2**25}
 LONGEST_ROW = 512
 
 
@@ -119,7 +119,9 @@ def backward(
     for rows, columns in sweep.blocks():
         grad_rows = grad_output[..., rows, :]
         for cols in columns:
-            scores = sweep.finish(tiles.scores(rows, cols), rows, cols)
+            own = tiles.scores(rows, cols)
+            own_shape = own.shape
+            scores = sweep.finish(own, rows, cols)
             weights = (scores - base[..., rows, :]).exp_()
             kept = sweep.kept(rows, cols, weights)
             if grad_value is not None:
@@ -133,7 +135,7 @@ def backward(
             if grad_bias is not None:
                 add_shared(_bias_tile(grad_bias, rows, cols), grad)
             if any(tiles.needs):
-                tiles.backward(rows, cols, grad)
+                tiles.backward(rows, cols, grad if grad.shape == own_shape else grad.sum_to_size(own_shape))
     return Gradients(tiles.gradients() if any(tiles.needs) else [None] * len(tiles.needs), grad_value, grad_bias)
 
 

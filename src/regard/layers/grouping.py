@@ -1,0 +1,87 @@
+"""Grouped heads: several query heads share one head of keys and values, as an axis of size 1, never repeated."""
+
+from dataclasses import fields
+
+from torch import Tensor
+
+from regard.backends.problem import Bias, Problem
+from regard.masks import Mask
+from regard.masks.placed import Placed
+from regard.pooling.prepare import Settings, to_problem
+from regard.scores.forms import AdditiveForm, DistanceForm, Form
+from regard.shapes import broadcast_batch
+
+
+def heads_problem(form: Form, value: Tensor, sink: Tensor | None, settings: Settings) -> tuple[Problem, Tensor | None]:
+    """The problem of (*batch, heads, queries, dim) against keys and values with as many heads, or fewer.
+
+    form: query (*batch, heads, queries, dim), key (*batch, kv_heads, keys, dim), parameters per head or shared.
+    value: (*batch, kv_heads, keys, value_dim). sink: (heads,). Mask and bias are in terms of (*batch, heads).
+
+    With fewer heads of keys, the batch axes of the problem are (*batch, kv_heads, group), and of its result too.
+    """
+    heads, kv_heads = form.query.shape[-3], value.shape[-3]
+    if heads == kv_heads:
+        return to_problem(form, value, settings), sink
+    groups = Groups(heads, kv_heads)
+    bare = settings._replace(mask=None, bias=groups.bias(settings.bias, form.query.ndim))
+    problem = to_problem(groups.form(form), value.unsqueeze(-3), bare)
+    if settings.mask is not None:
+        batch = broadcast_batch("key", form.query.shape[:-3], value.shape[:-3])
+        placed = Mask.expect(settings.mask).place(
+            batch=(*batch, heads),
+            queries=problem.queries,
+            keys=problem.keys,
+            device=value.device,
+            first_query=settings.first_query,
+        )
+        problem = problem._replace(mask=groups.mask(placed))
+    return problem, None if sink is None else sink.unflatten(-1, (kv_heads, -1))
+
+
+class Groups:
+    """From tensors with an axis `heads` to tensors with the axes `kv_heads, group`."""
+
+    def __init__(self, heads: int, kv_heads: int) -> None:
+        """heads: a multiple of kv_heads."""
+        self.heads = heads
+        self.kv_heads = kv_heads
+
+    def split(self, tensor: Tensor) -> Tensor:
+        """Axis -3: heads become (kv_heads, group); what has fewer (keys, or 1 for all) is shared in a group."""
+        if tensor.shape[-3] == self.heads:
+            return tensor.unflatten(-3, (self.kv_heads, self.heads // self.kv_heads))
+        return tensor.unsqueeze(-3)
+
+    def form(self, form: Form) -> Form:
+        """Query, key and the parameters of a closed form."""
+        split = form._replace(query=self.split(form.query), key=self.split(form.key))
+        match split:
+            case DistanceForm(width=width):
+                return split._replace(width=self.split(width))
+            case AdditiveForm(weight=weight):
+                return split._replace(weight=self.split(weight))
+        return split
+
+    def bias(self, bias: Bias | None, rank: int) -> Bias | None:
+        """A tensor or a callable in terms of (*batch, heads, queries, keys)."""
+        if isinstance(bias, Tensor):
+            return self.split(bias.reshape((1,) * (rank - bias.ndim) + bias.shape)) if bias.ndim > 2 else bias
+        if bias is None or not callable(bias):
+            return bias
+
+        def tile(query_positions: Tensor, key_positions: Tensor) -> Tensor:
+            whole = bias(query_positions, key_positions)
+            return self.split(whole) if whole.ndim > 2 else whole
+
+        return tile
+
+    def mask(self, node: Placed) -> Placed:
+        """A mask placed on (*batch, heads): each of its tensors has that axis, of full size or 1."""
+        parts = [getattr(node, field.name) for field in fields(node)]  # pyrefly: ignore
+        return type(node)(*(self._mask_part(part) for part in parts))
+
+    def _mask_part(self, part: object) -> object:
+        if isinstance(part, Tensor):
+            return self.split(part)
+        return self.mask(part) if isinstance(part, Placed) else part

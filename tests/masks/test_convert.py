@@ -1,0 +1,159 @@
+"""Conversions against torch itself: nn.MultiheadAttention and scaled_dot_product_attention are the judges."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from regard.errors import RegardError
+from regard.masks import Mask
+
+B, H, Q, K, D = 2, 3, 5, 7, 12
+CPU = torch.device("cpu")
+
+
+def random(*sizes, seed=0):
+    return torch.rand(sizes, generator=torch.Generator().manual_seed(seed)) < 0.4
+
+
+def dense(mask, batch=(B, H)):
+    return mask.to_sdpa(batch, Q, K)
+
+
+def open_rows(drop):
+    """Let every query keep its first key: torch gives NaN for rows without any."""
+    drop[..., 0] = False
+    return drop
+
+
+@pytest.fixture
+def layer():
+    torch.manual_seed(0)
+    return nn.MultiheadAttention(D, H, batch_first=True, dtype=torch.float64).eval()
+
+
+@pytest.fixture
+def tokens():
+    torch.manual_seed(1)
+    return torch.randn(B, Q, D, dtype=torch.float64), torch.randn(B, K, D, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("with_matrix", ["none", "shared", "per head"])
+@pytest.mark.parametrize("with_padding", [False, True])
+def test_the_weights_of_multihead_vanish_exactly_where_the_mask_forbids(
+    layer, tokens, with_matrix, with_padding
+):
+    query, memory = tokens
+    matrix = {"none": None, "shared": open_rows(random(Q, K)), "per head": open_rows(random(B * H, Q, K))}[
+        with_matrix
+    ]
+    padding = open_rows(random(B, K, seed=3)) if with_padding else None
+    if matrix is None and padding is None:
+        return
+    mask = Mask.from_multihead(matrix, padding, heads=H)
+    output, weights = layer(
+        query, memory, memory, key_padding_mask=padding, attn_mask=matrix, average_attn_weights=False
+    )
+    assert torch.equal(weights > 0, dense(mask))
+    back = mask.to_multihead(B, H, Q, K)
+    assert back.shape == (B * H, Q, K)
+    assert torch.allclose(layer(query, memory, memory, attn_mask=back)[0], output, atol=1e-12)
+
+
+@pytest.mark.parametrize("sizes", [(Q, K), (1, K), (H, Q, K), (B, 1, Q, K), (B, H, Q, K)])
+def test_sdpa_agrees_with_the_softmax_of_the_mask(sizes):
+    keep = ~open_rows(random(*sizes))
+    mask = Mask.from_sdpa(keep)
+    query, key, value = (torch.randn(B, H, n, D, dtype=torch.float64) for n in (Q, K, K))
+    scores = (query @ key.mT / math.sqrt(D)).masked_fill(~dense(mask), -torch.inf)
+    expected = scores.softmax(-1) @ value
+    assert torch.allclose(F.scaled_dot_product_attention(query, key, value, attn_mask=keep), expected)
+    again = F.scaled_dot_product_attention(query, key, value, attn_mask=mask.to_sdpa((B, H), Q, K))
+    assert torch.allclose(again, expected)
+
+
+def test_causal_of_sdpa_is_top_left():
+    query, key, value = (torch.randn(B, H, n, D, dtype=torch.float64) for n in (Q, K, K))
+    mask = Mask.causal("top_left").to_sdpa((), Q, K)
+    expected = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+    assert torch.allclose(F.scaled_dot_product_attention(query, key, value, attn_mask=mask), expected)
+
+
+def test_the_two_conventions_are_opposite_and_round_trips_are_exact():
+    drop = random(B, H, Q, K)
+    mask = Mask.from_multihead(drop.flatten(0, 1), heads=H)
+    assert torch.equal(dense(mask), ~drop)
+    assert torch.equal(mask.to_multihead(B, H, Q, K), drop.flatten(0, 1))
+    assert torch.equal(dense(Mask.from_sdpa(dense(mask))), ~drop)
+
+
+def test_padding_of_one_unbatched_sequence():
+    padding = random(K)
+    assert torch.equal(
+        dense(Mask.from_multihead(key_padding_mask=padding), batch=()), (~padding).expand(Q, K)
+    )
+
+
+def test_shared_axes_of_a_converted_mask_share_memory():
+    out = Mask.lengths(torch.tensor([3, 4])).to_sdpa((B, H), Q, K)
+    assert out.shape == (B, H, Q, K)
+    assert out.untyped_storage().nbytes() == B * K
+
+
+REFUSED = {
+    "nothing": (
+        lambda: Mask.from_multihead(),
+        "Mask.from_multihead: got neither attn_mask nor key_padding_mask; needed at least one of them. "
+        "Pass mask=None where everything is allowed.",
+    ),
+    "float attn_mask": (
+        lambda: Mask.from_multihead(torch.zeros(Q, K)),
+        "attn_mask: got float32 (5, 7) on cpu; needed a boolean tensor (queries, keys) or "
+        "(batch * heads, queries, keys). Numbers that are added to the scores are a bias: pass it as bias=.",
+    ),
+    "float padding": (
+        lambda: Mask.from_multihead(key_padding_mask=torch.zeros(B, K)),
+        "key_padding_mask: got float32 (2, 7) on cpu; needed a boolean tensor (batch, keys). "
+        "Numbers that are added to the scores are a bias: pass it as bias=.",
+    ),
+    "float sdpa": (
+        lambda: Mask.from_sdpa(torch.zeros(Q, K)),
+        "attn_mask: got float32 (5, 7) on cpu; needed a boolean tensor (…, queries, keys). "
+        "Numbers that are added to the scores are a bias: pass it as bias=.",
+    ),
+    "no heads": (
+        lambda: Mask.from_multihead(random(B * H, Q, K)),
+        "heads: got None, with attn_mask bool (6, 5, 7) on cpu; needed the number of heads, which divides "
+        "the first axis, (batch * heads). Pass heads= as the layer was given num_heads.",
+    ),
+    "heads that do not divide": (
+        lambda: Mask.from_multihead(random(B * H, Q, K), heads=4),
+        "heads: got 4, with attn_mask bool (6, 5, 7) on cpu; needed the number of heads, which divides "
+        "the first axis, (batch * heads). Pass heads= as the layer was given num_heads.",
+    ),
+    "four axes": (
+        lambda: Mask.from_multihead(random(B, H, Q, K), heads=H),
+        "attn_mask: got bool (2, 3, 5, 7) on cpu; needed a boolean tensor (queries, keys) or "
+        "(batch * heads, queries, keys). Flatten the batch axes and heads, or write Mask.drop(m).",
+    ),
+    "padding per query": (
+        lambda: Mask.from_multihead(key_padding_mask=random(B, Q, K)),
+        "key_padding_mask: got bool (2, 5, 7) on cpu; needed a boolean tensor (batch, keys). "
+        "A mask with an entry for every query and key is the attn_mask.",
+    ),
+    "one axis": (
+        lambda: Mask.from_sdpa(random(K)),
+        "attn_mask: got bool (7,) on cpu; needed a boolean tensor (…, queries, keys). "
+        "Write Mask.keys(m) for one entry per key.",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refusals(case):
+    ask, sentence = REFUSED[case]
+    with pytest.raises(RegardError) as refusal:
+        ask()
+    assert str(refusal.value) == sentence

@@ -1,0 +1,239 @@
+"""The words of `Mask` against plain loops: what each means, how they join, follow beams, grow and trace."""
+
+import copy
+import dataclasses
+import itertools
+import pickle
+
+import pytest
+import torch
+
+from regard.errors import RegardError
+from regard.masks import Mask, placed
+
+CPU = torch.device("cpu")
+B, H, Q, K = 2, 3, 5, 7
+OLDER_TORCH_WARNS = pytest.mark.filterwarnings("ignore:.*torch.jit.script_method.*:DeprecationWarning")
+
+
+def dense(mask, batch=(B, H), queries=Q, keys=K, **more):
+    node = mask.place(batch=batch, queries=queries, keys=keys, device=CPU, **more)
+    return node.tile(slice(0, queries), slice(0, keys), CPU).expand(*batch, queries, keys)
+
+
+def loops(rule, queries=Q, keys=K):
+    """The matrix (B, H, queries, keys) of a rule (b, h, i, j) -> bool."""
+    cells = itertools.product(range(B), range(H), range(queries), range(keys))
+    return torch.tensor([bool(rule(*cell)) for cell in cells]).reshape(B, H, queries, keys)
+
+
+def ints(*sizes, high=K + 2):
+    return torch.randint(0, high, sizes, generator=torch.Generator().manual_seed(sum(sizes)))
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8])
+def test_lengths(dtype):
+    t = ints(B).to(dtype)
+    assert torch.equal(dense(Mask.lengths(t)), loops(lambda b, h, i, j: j < t[b]))
+
+
+@pytest.mark.parametrize("sizes", [(), (1,), (B, 1), (1, H), (B, H)])
+def test_lengths_with_shared_and_missing_axes(sizes):
+    t = ints(*sizes)
+    full = t.reshape(sizes + (1,) * (2 - len(sizes))).expand(B, H)
+    assert torch.equal(dense(Mask.lengths(t)), loops(lambda b, h, i, j: j < full[b, h]))
+
+
+@pytest.mark.parametrize("sizes", [(Q,), (B, Q), (1, Q), (B, H, Q)])
+def test_lengths_per_query(sizes):
+    t = ints(*sizes)
+    full = (t[:, None] if t.ndim == 2 else t).expand(B, H, Q)
+    assert torch.equal(dense(Mask.lengths_per_query(t)), loops(lambda b, h, i, j: j < full[b, h, i]))
+
+
+@pytest.mark.parametrize(
+    "sizes", [(Q, K), (1, K), (Q, 1), (H, Q, K), (B, 1, Q, K), (B, H, 1, K), (1, 1, 1, 1)]
+)
+def test_keep_and_drop_align_from_the_right(sizes):
+    m = ints(*sizes, high=2).bool()
+    full = m.expand(B, H, Q, K)
+    assert torch.equal(dense(Mask.keep(m)), full)
+    assert torch.equal(dense(Mask.drop(m)), ~full)
+    assert torch.equal(dense(~Mask.drop(m)), full)
+
+
+@pytest.mark.parametrize("sizes", [(K,), (B, K), (1, K), (B, H, K), (B, 1, K)])
+def test_keys(sizes):
+    m = ints(*sizes, high=2).bool()
+    full = m.reshape(sizes[:-1] + (1,) * (3 - len(sizes)) + (K,)).expand(B, H, K)
+    assert torch.equal(dense(Mask.keys(m)), loops(lambda b, h, i, j: full[b, h, j]))
+
+
+@pytest.mark.parametrize(("lead_q", "lead_k"), [((), ()), ((B,), (B,)), ((), (B, H)), ((B, 1), (1,))])
+def test_documents(lead_q, lead_k):
+    q, k = ints(*lead_q, Q, high=3), ints(*lead_k, K, high=3)
+    full_q = q.reshape(lead_q + (1,) * (2 - len(lead_q)) + (Q,)).expand(B, H, Q)
+    full_k = k.reshape(lead_k + (1,) * (2 - len(lead_k)) + (K,)).expand(B, H, K)
+    assert torch.equal(
+        dense(Mask.documents(q, k)), loops(lambda b, h, i, j: full_q[b, h, i] == full_k[b, h, j])
+    )
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(Q, K), (K, Q), (1, K)])
+@pytest.mark.parametrize(("left", "right"), [(None, 0), (2, 0), (0, 0), (1, 2), (3, None), (None, None)])
+def test_bands_stand_where_they_are_aligned(queries, keys, left, right):
+    def rule(offset):
+        low, high = (99 if left is None else left), (99 if right is None else right)
+        return lambda b, h, i, j: i + offset - low <= j <= i + offset + high
+
+    for align, offset in (("top_left", 0), ("lower_right", keys - queries)):
+        assert torch.equal(dense(Mask.window(left, right, align), queries=queries, keys=keys),
+                           loops(rule(offset), queries, keys))  # fmt: skip
+    known = dense(Mask.window(left, right), queries=queries, keys=keys, first_query=2)
+    assert torch.equal(known, loops(rule(2), queries, keys))
+    # A known position outranks align.
+    assert torch.equal(
+        dense(Mask.window(left, right, "top_left"), queries=queries, keys=keys, first_query=2), known
+    )
+
+
+def test_causal_is_the_plain_band_on_equal_sizes():
+    node = Mask.causal().place(batch=(B, H), queries=K, keys=K, device=CPU)
+    assert node.is_plain_causal
+    assert torch.equal(dense(Mask.causal(), queries=K), loops(lambda b, h, i, j: j <= i, K, K))
+
+
+def test_steps_of_a_memory_are_rows_of_the_full_pass():
+    full = dense(Mask.causal() & Mask.window(3, None), queries=K)
+    for step in range(K):
+        row = dense(Mask.causal() & Mask.window(3, None), queries=1, keys=step + 1, first_query=step)
+        assert torch.equal(row, full[..., step : step + 1, : step + 1])
+
+
+def test_words_join_and_de_morgan_holds():
+    a, b = Mask.lengths(ints(B)), Mask.keep(ints(H, Q, K, high=2).bool())
+    assert torch.equal(dense(a & b), dense(a) & dense(b))
+    assert torch.equal(dense(a | b), dense(a) | dense(b))
+    assert torch.equal(dense(~(a & b)), dense(~a | ~b))
+    assert torch.equal(dense(~(a | b)), dense(~a & ~b))
+    assert torch.equal(dense(~~a), dense(a))
+    assert torch.equal(dense(a.negated()), dense(~a))
+
+
+def test_every_tensor_has_two_axes_more_than_the_batch():
+    words = [Mask.lengths(ints(B)), Mask.lengths_per_query(ints(B, Q)), Mask.keep(ints(Q, K).bool()),
+             Mask.keys(ints(B, K).bool()), Mask.documents(ints(Q), ints(B, K))]  # fmt: skip
+    for word in words:
+        for tensor in word.place(batch=(B, H), queries=Q, keys=K, device=CPU).tensors():
+            assert tensor.ndim == 4
+
+
+def test_a_mask_is_immutable_and_survives_copying():
+    mask = Mask.causal() & ~Mask.lengths(torch.tensor([3, 5]))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        mask._word = None
+    for again in (pickle.loads(pickle.dumps(mask)), copy.deepcopy(mask)):
+        assert torch.equal(dense(again, queries=K), dense(mask, queries=K))
+    assert repr(mask) == "(Mask.causal() & ~Mask.lengths(int64 (2,) on cpu))"
+    assert repr(Mask.window(2, None, "top_left")) == 'Mask.window(2, None, align="top_left")'
+    assert repr(Mask.keys(torch.ones(3) > 0) | Mask.drop(torch.ones(2, 3) > 0)) == (
+        "(Mask.keys(bool (3,) on cpu) | Mask.drop(bool (2, 3) on cpu))"
+    )
+    assert repr(Mask.documents(ints(2), ints(3))) == "Mask.documents(int64 (2,) on cpu, int64 (3,) on cpu)"
+
+
+def test_select_follows_the_first_batch_axis():
+    rows = torch.tensor([1, 1, 0, 1])
+    mask = (
+        Mask.lengths(ints(B)) | Mask.lengths_per_query(ints(B, Q)) & ~Mask.keys(ints(B, H, K, high=2).bool())
+        | Mask.documents(ints(1, Q, high=3), ints(B, K, high=3)) & Mask.causal("top_left")
+        | Mask.keep(ints(B, 1, Q, K, high=2).bool()) & Mask.drop(ints(H, Q, K, high=2).bool())
+    )  # fmt: skip
+    chosen = dense(mask.select(rows, batch_axes=2), batch=(4, H))
+    assert torch.equal(chosen, dense(mask)[rows])
+
+
+def test_select_leaves_alone_what_is_shared():
+    rows = torch.tensor([0, 0, 0])
+    shared = Mask.lengths(torch.tensor(4)) & Mask.keys(torch.ones(1, K) > 0) & Mask.keep(torch.ones(Q, K) > 0)
+    assert torch.equal(dense(shared.select(rows), batch=(3, H)), dense(shared, batch=(3, H)))
+
+
+def test_grow_lets_everyone_see_what_came_later():
+    real = ints(B, K, high=2).bool()
+    sees_new = {
+        "lengths": Mask.lengths(ints(B)),
+        "keys": Mask.keys(real),
+        "not keys": ~Mask.keys(real),
+        "not lengths": ~Mask.lengths(ints(B)),
+        "both": Mask.keys(real) & Mask.lengths(ints(B)),
+        "neither": ~(Mask.keys(real) | Mask.lengths(ints(B))),
+    }
+    for name, mask in sees_new.items():
+        grown = dense(mask.grow(K, 3), keys=K + 3)
+        assert torch.equal(grown[..., :K], dense(mask)), name
+        assert bool(grown[..., K:].all()), name
+    twice = Mask.lengths(ints(B)).grow(K, 1).grow(K + 1, 2)
+    assert torch.equal(dense(twice, keys=K + 3), dense(Mask.lengths(ints(B)).grow(K, 3), keys=K + 3))
+    causal = (Mask.causal() & Mask.window(2, None)).grow(K, 3)
+    assert torch.equal(dense(causal, queries=1, keys=K + 3, first_query=K),
+                       dense(Mask.window(2, 0), queries=1, keys=K + 3, first_query=K))  # fmt: skip
+
+
+def test_to_moves_every_tensor():
+    mask = (Mask.lengths(ints(B)) & ~Mask.keys(ints(B, K) > 1) | Mask.keep(ints(Q, K) > 1)) & Mask.causal(
+        "top_left"
+    )
+    mask = mask & Mask.documents(ints(Q), ints(K))
+    node = mask.to("meta").place(batch=(B, H), queries=Q, keys=K, device=torch.device("meta"))
+    assert [tensor.device.type for tensor in node.tensors()] == ["meta"] * 5
+    with pytest.raises(
+        RegardError, match=r"Mask.lengths: got int64 \(2,\) on cpu; needed the device of the query, meta"
+    ):
+        mask.place(batch=(B, H), queries=Q, keys=K, device=torch.device("meta"))
+
+
+@OLDER_TORCH_WARNS
+def test_a_compiled_caller_builds_places_and_asks():
+    def caller(scores, t, real):
+        *batch, queries, keys = scores.shape
+        mask = Mask.causal("lower_right") & Mask.lengths(t).negated()
+        mask |= Mask.window(2, None, "top_left") & Mask.keys(real)
+        node = mask.place(batch=tuple(batch), queries=queries, keys=keys, device=scores.device)
+        tile = node.tile(slice(0, queries), slice(0, keys), scores.device)
+        return tile, node.encode(), node.tensors(), node.unseen_keys(keys, scores.device)
+
+    torch._dynamo.reset()
+    compiled = torch.compile(caller, fullgraph=True, backend="aot_eager")
+    # The first call compiles for its sizes, the second one, of other sizes, for any.
+    for queries, keys in ((5, 7), (3, 11)):
+        inputs = (torch.zeros(B, H, queries, keys), torch.tensor([1, 4]), ints(B, keys, high=2).bool())
+        (tile, text, tensors, unseen), expected = compiled(*inputs), caller(*inputs)
+        assert torch.equal(tile, expected[0])
+        assert text == expected[1], "the text must follow the sizes of this call"
+        again = placed.decode(text, tensors).tile(slice(0, queries), slice(0, keys), CPU)
+        assert torch.equal(again, expected[0])
+        assert torch.equal(unseen, expected[3])
+
+
+@OLDER_TORCH_WARNS
+def test_a_mask_may_be_an_argument_of_a_compiled_function():
+    def caller(scores, mask):
+        return scores.masked_fill(~dense(mask, batch=(B, H)), -1.0)
+
+    torch._dynamo.reset()
+    compiled = torch.compile(caller, fullgraph=True, backend="aot_eager")
+    for t in (torch.tensor([3, 5]), torch.tensor([1, 6])):
+        mask = ~Mask.lengths(t) & Mask.causal("lower_right")
+        assert torch.equal(compiled(torch.zeros(B, H, Q, K), mask), caller(torch.zeros(B, H, Q, K), mask))
+
+
+def test_vmap_over_lengths_and_matrices():
+    t, m = ints(B, H), ints(B, Q, K, high=2).bool()
+
+    def one(t, m):
+        return dense(Mask.lengths(t) & ~Mask.keep(m) & Mask.causal("lower_right"), batch=(H,))
+
+    assert torch.equal(torch.vmap(one)(t, m), torch.stack([one(t[b], m[b]) for b in range(B)]))
+    columns = torch.vmap(one, in_dims=(1, 2))(t.T.contiguous(), m.permute(1, 2, 0).contiguous())
+    assert torch.equal(columns, torch.vmap(one)(t, m))

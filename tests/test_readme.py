@@ -1,0 +1,47 @@
+"""The README says what is so: its example runs, and its tables list what the library has."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import regard
+from regard.scores.names import WITHOUT_SIZES
+
+README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+
+
+def first_cells(title):
+    (section,) = re.findall(rf"## {title}\n(.*?)\n## ", README, flags=re.DOTALL)
+    return re.findall(r"^\| `(\w+(?:\.\w+)?)\(.*$", section, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("block", re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL))
+def test_the_example_runs_and_its_shapes_are_as_it_says(block, capsys):
+    names = {}
+    exec(block, names)
+    assert all(names[name].shape == (2, 5, 3) for name in ("output", "smooth", "learned", "own"))
+    weights = regard.inspect(
+        *(names[name] for name in ("query", "key", "value")), mask=names["mask"]
+    ).weights()
+    assert weights[1].shape == (5, 7)
+    assert (weights[1, :, 4:] == 0).all()
+    assert str(weights[1])[:20] in capsys.readouterr().out
+
+
+def test_every_score_is_listed():
+    modules = {name for name in regard.scores.__all__ if name not in {"Score", "Rotary"}}
+    assert set(first_cells("Scores")) == modules
+
+
+def test_every_score_is_listed_with_its_name():
+    listed = re.findall(r'^\| `(\w+)\(.*\| `"(\w+)"` \|$', README, flags=re.MULTILINE)
+    assert {name: score for score, name in listed} == {
+        name: kind.__name__ for name, kind in WITHOUT_SIZES.items()
+    }
+
+
+def test_every_mask_that_is_listed_exists():
+    words = [word.removeprefix("Mask.") for word in first_cells("Masks")]
+    assert len(words) == 8
+    assert all(hasattr(regard.Mask, word) for word in words)
