@@ -1,6 +1,6 @@
 """The tolerance of DESIGN §6, in one place: measured against float64, never chosen by hand.
 
-    error <= 2 x (the reference's own error in that dtype + 4 ulp of the largest entry), max norm.
+error <= 2 x (the reference's own error in that dtype + 4 ulp of the largest entry), max norm.
 """
 
 import math
@@ -46,6 +46,11 @@ def assert_close(found: Tensor, exact, allowed: float, what: str = "result") -> 
     """Fail with both numbers when the error exceeds what is allowed."""
     measured = error(found, torch.as_tensor(exact))
     assert measured <= allowed, f"{what}: error {measured:.3g}, allowed {allowed:.3g}"
+
+
+def assert_as_good(found: Tensor, reference: Tensor, exact: Tensor, what: str = "result") -> None:
+    """Fail unless `found` is as near to the float64 result as the reference in the same dtype, within the band."""
+    assert_close(found, exact, band(exact, error(reference, exact), found.dtype), what)
 
 
 def assert_same(found: Tensor, wanted: Tensor, dtype: torch.dtype | None = None, what: str = "result") -> None:

@@ -146,17 +146,17 @@ def pool_batch(score, query, key, value, allowed=None, bias=None, sink=None) -> 
     score: a function of one pair, or a sequence of them, one per entry of the last batch axis (heads).
     """
     batch = np.broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
-    pick = _picker(batch)
+    pairs = (query.shape[-2], key.shape[-2])
+
+    def spread(array, sizes=None):
+        return None if array is None else np.broadcast_to(array, (*batch, *(sizes or array.shape[-2:])))
+
+    inputs = [spread(query), spread(key), spread(value), spread(allowed, pairs), spread(bias, pairs)]
     results = []
     for at in np.ndindex(*batch):
         one = score[at[-1]] if isinstance(score, Sequence) else score
-        results.append(
-            pool(
-                one,
-                *(pick(x, at) for x in (query, key, value, allowed, bias)),
-                sink=None if sink is None else sink[at[-1]],
-            )
-        )
+        parts = (None if x is None else x[at] for x in inputs)
+        results.append(pool(one, *parts, sink=None if sink is None else sink[at[-1]]))
     columns = zip(*results, strict=True)
     return Pooled(*(np.reshape(np.stack(column), (*batch, *column[0].shape)) for column in columns))
 
@@ -174,16 +174,6 @@ def nadaraya_watson(name, query, key, value, bandwidth=1.0):
 def causal(queries, keys, offset=0):
     """Query i sees key j where j <= i + offset."""
     return np.array([[j <= i + offset for j in range(keys)] for i in range(queries)], dtype=bool)
-
-
-def _picker(batch):
-    def pick(array, at):
-        if array is None:
-            return None
-        full = array.reshape((1,) * (len(batch) + 2 - array.ndim) + array.shape)
-        return full[tuple(0 if size == 1 else i for i, size in zip(at, full.shape, strict=False))]
-
-    return pick
 
 
 # --- Gradients -------------------------------------------------------------------------------------------------

@@ -21,9 +21,7 @@ def test_the_example_runs_and_its_shapes_are_as_it_says(block, capsys):
     names = {}
     exec(block, names)
     assert all(names[name].shape == (2, 5, 3) for name in ("output", "smooth", "learned", "own"))
-    weights = regard.inspect(
-        *(names[name] for name in ("query", "key", "value")), mask=names["mask"]
-    ).weights()
+    weights = regard.inspect(*(names[name] for name in ("query", "key", "value")), mask=names["mask"]).weights()
     assert weights[1].shape == (5, 7)
     assert (weights[1, :, 4:] == 0).all()
     assert str(weights[1])[:20] in capsys.readouterr().out
@@ -36,9 +34,7 @@ def test_every_score_is_listed():
 
 def test_every_score_is_listed_with_its_name():
     listed = re.findall(r'^\| `(\w+)\(.*\| `"(\w+)"` \|$', README, flags=re.MULTILINE)
-    assert {name: score for score, name in listed} == {
-        name: kind.__name__ for name, kind in WITHOUT_SIZES.items()
-    }
+    assert {name: score for score, name in listed} == {name: kind.__name__ for name, kind in WITHOUT_SIZES.items()}
 
 
 def test_every_mask_that_is_listed_exists():

@@ -10,17 +10,19 @@ from functools import cache
 from typing import NamedTuple
 from unittest import mock
 
+import numpy as np
 import torch
+from tests import bounds
+from tests.contracts.cases import BATCH, BIASES, MASKS, POSITIONED, SCORES, SETTINGS
 from torch import Tensor
 
 import regard
 from regard.backends import choice
 from regard.backends.blocked.additive import TANH_ERROR
 from regard.shapes import accumulation_dtype
-from tests import bounds
-from tests.contracts.cases import BATCH, BIASES, MASKS, POSITIONED, SCORES, SETTINGS
 
 VALUE_DIM = 5
+FEW = 8
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 Results = dict[str, Tensor]
@@ -35,7 +37,8 @@ class Case(NamedTuple):
     queries: int = 19
     keys: int = 67
     log_mass: bool = True
-    large: bool = False
+    large: bool = False  # the first tokens are so long that identity A cannot take them
+    draw: int = 0
 
     def __str__(self) -> str:
         """A name for a test."""
@@ -51,6 +54,7 @@ class Call(NamedTuple):
     value: Tensor
     score: regard.scores.Score
     mask: regard.Mask | None
+    allowed: np.ndarray | None
     bias: Tensor | None
     grad_output: Tensor
     grad_log_mass: Tensor
@@ -65,11 +69,11 @@ class Call(NamedTuple):
 def disagreements(case: Case, backend: str) -> list[str]:
     """What a backend gets wrong: one line for each result outside its band. Empty when it agrees."""
     found = run(case, backend, case.dtype)
-    truth, own, extra = exact(case), own_errors(case), identity_bounds(case, backend)
+    allowances, extra = bands(case), identity_bounds(case, backend)
     wrong = []
-    for name, right in truth.items():
+    for name, right in exact(case).items():
         dtype = accumulation_dtype(case.dtype) if name == "log_mass" else case.dtype
-        allowed = bounds.band(right, own[name], dtype) + extra.get(name, 0.0)
+        allowed = allowances[name] + extra.get(name, 0.0)
         measured = bounds.error(found[name], right)
         if not measured <= allowed:
             wrong.append(f"{name}: error {measured:.3g}, allowed {allowed:.3g}")
@@ -91,8 +95,11 @@ def run(case: Case, backend: str, dtype: torch.dtype) -> Results:
             cotangents = [call.grad_output]
     assert ran == [backend], f"asked for {backend}, ran {ran}"
     leaves = {name: leaf for name, leaf in call.leaves.items() if leaf.requires_grad}
+    # A boxcar without bias has a log_mass that depends on nothing: the reference knows, blocked says 0.
+    known = [(x, c) for x, c in zip(outputs, cotangents, strict=True) if x.requires_grad]
+    differentiable, cotangents = zip(*known, strict=True)
     gradients = torch.autograd.grad(
-        outputs, list(leaves.values()), cotangents, allow_unused=True, materialize_grads=True
+        differentiable, list(leaves.values()), cotangents, allow_unused=True, materialize_grads=True
     )
     names = ("output", "log_mass")[: len(outputs)]
     return dict(zip((*names, *leaves), (*(x.detach() for x in outputs), *gradients), strict=True))
@@ -101,14 +108,16 @@ def run(case: Case, backend: str, dtype: torch.dtype) -> Results:
 def build(case: Case, dtype: torch.dtype) -> Call:
     """The tensors of a case, rounded to its own dtype and then given in `dtype`."""
     with torch.random.fork_rng():
-        torch.manual_seed(sum(map(ord, case.score + case.mask)) + 1000 * case.queries + case.keys)
+        torch.manual_seed(sum(map(ord, case.score + case.mask)) + 10_000 * case.draw)
         dims = (SCORES[case.score].query_dim, SCORES[case.score].key_dim) if case.score in SCORES else (6, 6)
-        scale = 40.0 if case.large else 0.35
-        query = scale * torch.randn(*BATCH, case.queries, dims[0], dtype=torch.float64)
-        key = scale * torch.randn(BATCH[0], 1, case.keys, dims[1], dtype=torch.float64)
+        query = 0.2 * torch.randn(*BATCH, case.queries, dims[0], dtype=torch.float64)
+        key = 0.2 * torch.randn(BATCH[0], 1, case.keys, dims[1], dtype=torch.float64)
+        if case.large:
+            query[..., :7, :] *= 200
+            key[..., :11, :] *= 200
         value = torch.randn(*BATCH, case.keys, VALUE_DIM, dtype=torch.float64)
-        score = SCORES[case.score].build() if case.score in SCORES else POSITIONED[case.score]()
-        mask = MASKS[case.mask](BATCH, case.queries, case.keys).mask
+        score = make_score(case)
+        mask, allowed = MASKS[case.mask](BATCH, case.queries, case.keys)
         bias = None
         if shape := BIASES.get(SETTINGS[case.mask] or ""):
             bias = torch.randn(shape(BATCH, case.queries, case.keys), dtype=torch.float64)
@@ -125,7 +134,7 @@ def build(case: Case, dtype: torch.dtype) -> Call:
     score = copy.deepcopy(score).to(case.dtype).to(dtype)
     accumulated = accumulation_dtype(case.dtype), accumulation_dtype(dtype)
     return Call(
-        query, key, value, score, mask, bias,
+        query, key, value, score, mask, allowed, bias,
         rounded(grad_output, case.dtype, dtype), rounded(grad_log_mass, *accumulated),
     )  # fmt: skip
 
@@ -137,16 +146,42 @@ def exact(case: Case) -> Results:
 
 
 @cache
+def bands(case: Case) -> dict[str, float]:
+    """The error allowed to any backend, from the error that the reference makes itself in the case's dtype."""
+    dtypes = {"log_mass": accumulation_dtype(case.dtype)}
+    errors, draws = own_errors(case), [exact(case._replace(draw=draw)) for draw in range(draws_of(case))]
+    return {
+        name: bounds.band(torch.stack([drawn[name] for drawn in draws]), error, dtypes.get(name, case.dtype))
+        for name, error in errors.items()
+    }
+
+
+@cache
 def own_errors(case: Case) -> dict[str, float]:
-    """The error that the reference makes itself in the case's dtype.
+    """The error of the reference in the case's dtype against itself in float64.
 
     In float64 it is the truth and would have none: there it counts as that of float32, scaled to float64.
     """
     if case.dtype == torch.float64:
         ratio = torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps
         return {name: ratio * error for name, error in own_errors(case._replace(dtype=torch.float32)).items()}
-    truth, found = exact(case), run(case, "reference", case.dtype)
-    return {name: bounds.error(found[name], right) for name, right in truth.items()}
+    worst: dict[str, float] = {}
+    for draw in range(draws_of(case)):
+        truth = exact(case._replace(draw=draw))
+        found = run(case._replace(draw=draw), "reference", case.dtype)
+        for name, right in truth.items():
+            worst[name] = max(worst.get(name, 0.0), bounds.error(found[name], right))
+    return worst
+
+
+def draws_of(case: Case) -> int:
+    """A bandwidth has one gradient: a max norm over one number measures luck, so it is drawn several times."""
+    return 5 if any(p.numel() < FEW for p in make_score(case).parameters()) else 1
+
+
+def make_score(case: Case) -> regard.scores.Score:
+    """The score of a case."""
+    return SCORES[case.score].build() if case.score in SCORES else POSITIONED[case.score]()
 
 
 def identity_bounds(case: Case, backend: str) -> dict[str, float]:

@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from tests import oracle
 from torch import Tensor
 
 from regard import Mask, scores
 from regard.scores.names import KERNELS, WITHOUT_SIZES
-from tests import oracle
 
 HEADS = 3
 BATCH = (2, HEADS)
@@ -77,9 +77,7 @@ SCORES: dict[str, ScoreCase] = {
         lambda: scores.ScaledDot(scale=2.0, softcap=1.5),
         lambda score: lambda q, k: oracle.softcap(2.0 * oracle.dot(q, k), 1.5),
     ),
-    "cosine scaled": ScoreCase(
-        lambda: scores.Cosine(scale=3.0), lambda score: lambda q, k: 3.0 * oracle.cosine(q, k)
-    ),
+    "cosine scaled": ScoreCase(lambda: scores.Cosine(scale=3.0), lambda score: lambda q, k: 3.0 * oracle.cosine(q, k)),
     "gaussian wide": ScoreCase(lambda: scores.Gaussian(3.0), lambda score: oracle.named("gaussian", 3.0), 19, 19),
     "gaussian per dimension": ScoreCase(
         lambda: scores.Gaussian(_widths(5), learnable=True),
@@ -120,6 +118,10 @@ def _causal(batch, queries, keys):
     return MaskCase(Mask.causal(align="lower_right"), oracle.causal(queries, keys, keys - queries))
 
 
+def _top_left(batch, queries, keys):
+    return MaskCase(Mask.causal(align="top_left"), oracle.causal(queries, keys))
+
+
 def _lengths_per_query(batch, queries, keys):
     lengths = torch.randint(keys + 1, (batch[0], queries))
     lengths[0, :4] = torch.tensor([0, min(64, keys), keys, 1])[:queries]
@@ -155,6 +157,7 @@ MASKS = {
     "none": _none,
     "lengths": _lengths,
     "causal": _causal,
+    "top_left": _top_left,
     "lengths_per_query": _lengths_per_query,
     "documents": _documents,
     "keep": _keep,
@@ -174,6 +177,7 @@ SETTINGS: dict[str, str | None] = {
     "none": None,
     "lengths": None,
     "causal": "full",
+    "top_left": None,
     "lengths_per_query": "keys",
     "documents": None,
     "keep": "shared",

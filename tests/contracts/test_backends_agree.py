@@ -2,41 +2,126 @@
 
 import pytest
 import torch
-
-from regard import RegardError, scores, why
-from regard.backends import choice
-from regard.backends.blocked import sweep
-from regard.backends.blocked.tiles import DotTiles
-from regard.scores.forms import DotForm
-from tests.contracts.agreement import DTYPES, Case, build, disagreements
+from tests import bounds
+from tests.contracts.agreement import DTYPES, Case, build, disagreements, exact, watched
 from tests.contracts.cases import MASKS, POSITIONED, SCORES, SETTINGS
 
+import regard
+from regard.backends import choice
+from regard.backends.blocked import sweep
+from regard.backends.blocked.additive import AdditiveTiles
+from regard.scores.names import WITH_SIZES, WITHOUT_SIZES
+
 JUDGED = [name for name in choice.BACKENDS if name != "reference"]
+LISTED = [*WITHOUT_SIZES, *WITH_SIZES]
+# What one kernel does with masks, all do: a variant differs in its parameters.
+VARIANTS = {name: ("none", "keep", "combination") for name in (*SCORES, *POSITIONED) if name not in LISTED}
+# The dot products, which scaled_dot_product_attention takes.
+DOTS = ["dot", "scaled_dot", "cosine", "cosine scaled", "bilinear", "bilinear per head", "rotary"]
+
+
+def takes(backend: str, score: str, mask: str, dtype: torch.dtype) -> bool:
+    """Which cases a backend runs, said here a second time: one that refuses more than this fails."""
+    half_bias = SETTINGS[mask] is not None and dtype in (torch.bfloat16, torch.float16)
+    return backend != "torch" or (score in DOTS and not half_bias)
+
+
+CASES = [
+    pytest.param(backend, case := Case(score, mask, dtype, log_mass=backend != "torch"), id=f"{backend}-{case}")
+    for backend in JUDGED
+    for score in (*SCORES, *POSITIONED)
+    for mask in VARIANTS.get(score, MASKS)
+    for dtype in DTYPES
+    if takes(backend, score, mask, dtype)
+]
 
 
 @pytest.fixture(autouse=True)
-def small_tiles(monkeypatch):
+def _small_tiles(monkeypatch):
     """The smallest tiles there are, 16 queries by 64 keys: every case has several and a ragged last one."""
     monkeypatch.setitem(sweep.TILE_ELEMENTS, "cpu", 1)
 
 
-def is_dot(score: str) -> bool:
+@pytest.mark.parametrize(("backend", "case"), CASES)
+def test_the_backend_agrees_with_the_reference(backend, case):
+    assert disagreements(case, backend) == []
+
+
+@pytest.mark.parametrize("queries", [15, 16, 17, 33])
+@pytest.mark.parametrize("keys", [63, 64, 65, 127, 129])
+@pytest.mark.parametrize("score", ["scaled_dot", "biweight", "additive"])
+def test_blocks_agree_around_the_edges_of_their_tiles(score, queries, keys):
+    assert disagreements(Case(score, "combination", queries=queries, keys=keys), "blocked") == []
+
+
+@pytest.mark.parametrize("length", [1, 63, 64, 65, 67])
+def test_blocks_agree_for_lengths_around_the_edges_of_their_tiles(length):
+    lengths = regard.Mask.lengths(torch.tensor([length, 64]))
+    query, key, value = torch.randn(2, 19, 5), torch.randn(2, 67, 5), torch.randn(2, 67, 3)
+    found = regard.attend(query, key, value, "gaussian", lengths, backend="blocked")
+    for at, end in enumerate((length, 64)):
+        alone = query[at], key[at, :end], value[at, :end]
+        reference = regard.attend(*alone, "gaussian", backend="reference")
+        exact = regard.attend(*(x.double() for x in alone), "gaussian", backend="reference")
+        bounds.assert_as_good(found[at], reference, exact)
+
+
+@pytest.mark.parametrize("score", ["additive", "additive per head"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_additive_blocks_agree_where_some_tiles_are_out_of_reach_of_the_identity(score, dtype, monkeypatch):
+    within = []
+    judge = AdditiveTiles._within_reach
+    monkeypatch.setattr(AdditiveTiles, "_within_reach", lambda *at: within.append(judge(*at)) or within[-1])
+    if dtype == torch.float64:
+        monkeypatch.setitem(regard.backends.blocked.additive.LARGEST_REACH, dtype, 8.0)
+    assert disagreements(Case(score, "causal", dtype, large=True), "blocked") == []
+    assert set(within) == {True, False}
+
+
+def test_the_cases_have_several_tiles_and_a_ragged_last_one():
+    case, seen = Case("gaussian"), []
+    call = build(case, case.dtype)
+    spy = regard.backends.blocked.tiles.DistanceTiles
+    with pytest.MonkeyPatch.context() as patch:
+        scores = spy.scores
+        patch.setattr(spy, "scores", lambda self, rows, cols: seen.append((rows, cols)) or scores(self, rows, cols))
+        regard.attend(call.query, call.key, call.value, "gaussian", backend="blocked")
+    shapes = {(rows.stop - rows.start, cols.stop - cols.start) for rows, cols in seen}
+    assert shapes == {(16, 64), (16, 3), (3, 64), (3, 3)}
+
+
+def test_every_score_and_every_mask_word_is_a_case():
+    built = {type(case.build()).__name__ for case in SCORES.values()} | {
+        type(make()).__name__ for make in POSITIONED.values()
+    }
+    assert built == set(regard.scores.__all__) - {"Score"}
+    assert set(LISTED) <= set(SCORES)
+
+
+def test_some_rows_of_the_cases_see_no_key():
+    assert exact(Case("scaled_dot", "lengths"))["log_mass"].isneginf().any()
+    assert exact(Case("scaled_dot", "keep"))["log_mass"].isneginf().any()
+
+
+@pytest.mark.parametrize("score", [name for name in (*SCORES, *POSITIONED) if name not in DOTS])
+def test_torch_refuses_what_is_no_dot_product(score):
     call = build(Case(score), torch.float32)
-    form = call.score.pair(call.score.prepare_query(call.query), call.score.prepare_key(call.key))
-    return isinstance(form, DotForm) and form.softcap is None
+    with pytest.raises(regard.RegardError, match="torch refuses"):
+        regard.attend(call.query, call.key, call.value, call.score, backend="torch")
 
 
-def runs(backend: str, case: Case) -> bool:
-    """Which cases a backend takes, said here a second time: a backend that refuses more than this fails."""
-    if backend == "torch":
-        return is_dot(case.score) and (case.dtype in (torch.float32, torch.float64) or SETTINGS[case.mask] is None)
-    return True
+@pytest.mark.parametrize("backend", choice.BACKENDS)
+def test_a_backend_asked_for_by_name_is_the_one_that_runs(backend):
+    call = build(Case("scaled_dot"), torch.float32)
+    with watched() as ran:
+        regard.attend(call.query, call.key, call.value, backend=backend)
+    assert ran == [backend] == [regard.why(call.query, call.key, call.value, backend=backend).backend]
 
 
-CASES = [
-    Case(score, mask, dtype, log_mass=backend != "torch")
-    for backend in JUDGED
-    for score in (*SCORES, *POSITIONED)
-    for mask in MASKS
-    for dtype in DTYPES
-]
+@pytest.mark.parametrize("score", LISTED)
+def test_auto_runs_what_why_says(score):
+    call = build(Case(score), torch.float32)
+    arguments = (call.query, call.key, call.value, call.score)
+    with watched() as ran:
+        regard.attend(*arguments)
+    assert ran == [regard.why(*arguments).backend]

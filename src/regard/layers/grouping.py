@@ -24,18 +24,19 @@ def heads_problem(form: Form, value: Tensor, sink: Tensor | None, settings: Sett
     if heads == kv_heads:
         return to_problem(form, value, settings), sink
     groups = Groups(heads, kv_heads)
-    bare = settings._replace(mask=None, bias=groups.bias(settings.bias, form.query.ndim))
-    problem = to_problem(groups.form(form), value.unsqueeze(-3), bare)
-    if settings.mask is not None:
+    mask = settings.mask
+    if mask is not None:
         batch = broadcast_batch("key", form.query.shape[:-3], value.shape[:-3])
-        placed = Mask.expect(settings.mask).place(
+        placed = Mask.expect(mask).place(
             batch=(*batch, heads),
-            queries=problem.queries,
-            keys=problem.keys,
+            queries=form.query.shape[-2],
+            keys=value.shape[-2],
             device=value.device,
             first_query=settings.first_query,
         )
-        problem = problem._replace(mask=groups.mask(placed))
+        mask = groups.mask(placed)
+    split = settings._replace(mask=mask, bias=groups.bias(settings.bias, form.query.ndim))
+    problem = to_problem(groups.form(form), value.unsqueeze(-3), split)
     return problem, None if sink is None else sink.unflatten(-1, (kv_heads, -1))
 
 

@@ -12,7 +12,7 @@ from regard.scores.additive import Additive
 from regard.scores.distance import RadialScore
 from regard.scores.dot import ScaledDot
 from regard.scores.forms import CallableForm
-from regard.scores.links import CompactLink
+from regard.scores.links import LINKS, CompactLink
 from regard.scores.names import KERNELS, ScoreLike, check_score, named_score
 from regard.scores.score import Score
 
@@ -27,7 +27,11 @@ class Custom(Score):
 
     def pair(self, query: Tensor, key: Tensor) -> CallableForm:
         """The callable on whatever blocks a backend chooses."""
-        return CallableForm(query, key, checked_callable(self.function))
+        return CallableForm(query, key, self._checked)
+
+    def _checked(self, query: Tensor, key: Tensor) -> Tensor:
+        batch = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])
+        return checked_callable(self.function, tuple(batch))(query, key)
 
 
 def as_score(score: ScoreLike) -> Score:
@@ -63,7 +67,7 @@ def _kernel(kernel: type[RadialScore], heads: int, head_dim: int) -> RadialScore
     sqrt(head_dim). A support of twice that distance holds nearly all pairs (outside it there is no gradient to
     learn from); a Gaussian of width head_dim^(1/4) is the scaled dot product up to the norms of the keys (eq. 7).
     """
-    link = named_score(kernel.link_name).link
+    link = LINKS[kernel.link_name]
     width = 1.0
     if kernel.link_name == "gaussian":
         width = head_dim**0.25

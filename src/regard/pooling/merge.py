@@ -52,6 +52,13 @@ def _check_parts(parts: Sequence[Attended]) -> list[Attended]:
                 needed="records of regard.inspect",
                 repair="Use inspect instead of attend: an output alone does not know its mass.",
             )
+        if part.output.shape[:-1] != part.log_mass.shape:
+            raise RegardError(
+                "parts",
+                got=f"output {describe(part.output)} with log_mass {describe(part.log_mass)}",
+                needed="one mass for each row of the output",
+                repair="Of a multi-head layer's records merge the heads: merge([r.heads for r in records]).",
+            )
         if part.output.shape != first.output.shape or part.output.dtype != first.output.dtype:
             raise RegardError(
                 "parts",

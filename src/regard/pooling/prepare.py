@@ -9,6 +9,7 @@ from torch import Tensor
 from regard.backends.problem import Bias, Problem
 from regard.errors import RegardError
 from regard.masks import Mask
+from regard.masks.placed import Placed
 from regard.scores.forms import CallableForm, DotForm, Form
 from regard.scores.names import ScoreLike, check_score, named_score
 from regard.scores.score import Score
@@ -16,9 +17,12 @@ from regard.shapes import FLOATS, check_inputs, describe
 
 
 class Settings(NamedTuple):
-    """What modifies a pooling beside its inputs; first_query is known where a Memory numbers the queries."""
+    """What modifies a pooling beside its inputs; first_query is known where a Memory numbers the queries.
 
-    mask: Mask | None = None
+    mask: in the caller's words, or placed already by a caller whose batch axes are not those of the problem.
+    """
+
+    mask: Mask | Placed | None = None
     bias: Bias | None = None
     dropout: float = 0.0
     tolerance: float | None = None
@@ -58,14 +62,15 @@ def to_problem(form: Form, value: Tensor, settings: Settings) -> Problem:
         problem = problem._replace(bias=_place_bias(bias, (*batch, queries, keys), value.device))
     if mask is None:
         return problem
-    placed = Mask.expect(mask).place(
-        batch=batch, queries=queries, keys=keys, device=value.device, first_query=settings.first_query
-    )
-    padding = placed.unseen_keys(keys, value.device)
+    if not isinstance(mask, Placed):
+        mask = Mask.expect(mask).place(
+            batch=batch, queries=queries, keys=keys, device=value.device, first_query=settings.first_query
+        )
+    padding = mask.unseen_keys(keys, value.device)
     if padding is not None:
         # Padding may hold any finite garbage: blank it, or a score of 1e38 squared would be inf, and 0 * inf NaN.
         form, value = form._replace(key=_blank(form.key, padding)), _blank(value, padding)
-    return problem._replace(form=form, value=value, mask=placed)
+    return problem._replace(form=form, value=value, mask=mask)
 
 
 def _blank(tokens: Tensor, padding: Tensor) -> Tensor:
@@ -159,7 +164,6 @@ def _place_bias(bias: Bias, shape: tuple[int, ...], device: torch.device) -> Bia
 
 def check_dropout(dropout: float) -> None:
     """Refuse what is not a probability."""
-    """Refuse what is no probability."""
     if isinstance(dropout, bool) or not isinstance(dropout, int | float) or not 0 <= dropout <= 1:
         raise RegardError(
             "dropout",

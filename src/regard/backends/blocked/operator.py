@@ -1,10 +1,15 @@
 """The blocked sweeps as torch.library operators, so that callers can be compiled, exported and vmapped.
 
-An operator takes tensors, numbers and text only: a form travels as its name, two numbers and its operands, a mask
-as its text and its tensors. Every tensor has the rank of the batch plus two.
+An operator takes tensors, numbers and text only. All tensors of a call travel in one list (the form's operands,
+value, bias, seed, the mask's tensors), the rest as `Statics`. Every tensor but the seed has the rank of the batch
+plus two, so that one vmap rule serves all.
+
+Differentiation is registered twice, because torch has two readers: torch.compile and torch.export want it on the
+operator, and torch.func's transforms understand it on an autograd.Function only.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,45 +18,103 @@ from regard.backends.blocked import sweep as sweeps
 from regard.backends.blocked.additive import AdditiveTiles
 from regard.backends.blocked.tiles import DistanceTiles, DotTiles, Tiles
 from regard.backends.problem import Problem
+from regard.errors import RegardError
 from regard.masks.placed import decode
 from regard.scores.forms import DistanceForm, DotForm
 from regard.scores.links import LINKS
 from regard.shapes import accumulation_dtype
 
 
+class Statics(NamedTuple):
+    """What is known before any number: how many operands the form has, what else is in the list, the settings."""
+
+    operands: int
+    has_bias: bool
+    has_seed: bool
+    form: str
+    scale: float
+    softcap: float
+    mask: str
+    dropout: float
+
+
 def run(problem: Problem) -> tuple[Tensor, Tensor]:
-    """Encode a problem of closed form and call the operator."""
-    form, mask, bias = problem.form, problem.mask, problem.bias
-    operands = [form.query, form.key, *problem.parameters]
+    """Encode a problem of closed form and pool it."""
+    form, mask, bias, dropout = problem.form, problem.mask, problem.bias, float(problem.dropout)
     name, scale, softcap = "additive", 1.0, 0.0
     if isinstance(form, DotForm):
         name, scale, softcap = "dot", float(form.scale), float(form.softcap or 0.0)
     elif isinstance(form, DistanceForm):
         name = form.link.name
-    seed = None
-    if problem.dropout:
-        seed = torch.randint(2**62, (), device=problem.value.device)
-    return forward_operator(
-        operands,
-        problem.value,
-        bias if isinstance(bias, Tensor) else None,
-        mask.tensors() if mask is not None else [],
-        seed,
-        name,
-        scale,
-        softcap,
-        mask.encode() if mask is not None else "",
-        float(problem.dropout),
-    )
+    tensors = [form.query, form.key, *problem.parameters, problem.value]
+    operands = len(tensors) - 1
+    if isinstance(bias, Tensor):
+        tensors.append(bias)
+    if dropout:
+        tensors.append(torch.randint(2**62, (), device=problem.value.device))
+    text = ""
+    if mask is not None:
+        tensors += mask.tensors()
+        text = mask.encode()
+    if torch.compiler.is_compiling():
+        return forward_operator(tensors, operands, bias is not None, dropout > 0, name, scale, softcap, text, dropout)
+    return _Pooling.apply(operands, bias is not None, dropout > 0, name, scale, softcap, text, dropout, *tensors)
+
+
+class _Pooling(torch.autograd.Function):
+    """First derivatives of the forward operator, by the backward operator."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(*arguments):
+        count = len(Statics._fields)
+        return forward_operator(list(arguments[count:]), *arguments[:count])
+
+    @staticmethod
+    def setup_context(ctx, inputs, output) -> None:
+        count = len(Statics._fields)
+        ctx.statics = inputs[:count]
+        ctx.save_for_backward(*output, *inputs[count:])
+
+    @staticmethod
+    def backward(ctx, grad_output: Tensor, grad_log_mass: Tensor):
+        output, log_mass, *tensors = ctx.saved_tensors
+        needs = list(ctx.needs_input_grad[len(ctx.statics) :])
+        grads = _Gradient.apply(ctx.statics, needs, grad_output, grad_log_mass, output, log_mass, *tensors)
+        found = [grad if need else None for grad, need in zip(grads, needs, strict=True)]
+        return (*(None for _ in ctx.statics), *found)
+
+
+class _Gradient(torch.autograd.Function):
+    """The backward operator, which has no derivative of its own and says so."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(statics, needs, *tensors):
+        return tuple(backward_operator(list(tensors[:4]), list(tensors[4:]), *statics, needs))
+
+    @staticmethod
+    def setup_context(ctx, inputs, output) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx, *grads):
+        raise RegardError(
+            "backend",
+            got="a second derivative through blocked",
+            needed="first derivatives: closed forms in tiles have no others",
+            repair='Use backend="reference", or write the score as a callable.',
+        )
 
 
 @torch.library.custom_op("regard::blocked", mutates_args=())
 def forward_operator(
-    operands: Sequence[Tensor],
-    value: Tensor,
-    bias: Tensor | None,
-    mask_tensors: Sequence[Tensor],
-    seed: Tensor | None,
+    tensors: Sequence[Tensor],
+    operands: int,
+    has_bias: bool,
+    has_seed: bool,
     form: str,
     scale: float,
     softcap: float,
@@ -59,32 +122,28 @@ def forward_operator(
     dropout: float,
 ) -> tuple[Tensor, Tensor]:
     """Output in value's dtype and log_mass in the accumulation dtype."""
+    statics = Statics(operands, has_bias, has_seed, form, scale, softcap, mask, dropout)
+    value = tensors[operands]
     with torch.autocast(value.device.type, enabled=False):
-        tiles = _tiles(operands, form, scale, softcap, [False] * len(operands))
-        sweep = _sweep(operands, value, bias, mask_tensors, seed, mask, dropout)
-        output, log_mass = sweeps.forward(tiles, sweep)
-        return output.to(value.dtype, copy=False), log_mass
+        tiles = _tiles(tensors, statics, [False] * operands)
+        output, log_mass = sweeps.forward(tiles, _sweep(tensors, statics))
+        return output.to(value.dtype), log_mass
 
 
 @forward_operator.register_fake
-def _(operands, value, bias, mask_tensors, seed, form, scale, softcap, mask, dropout):
-    batch = _batch(*operands, value, bias, *mask_tensors)
-    queries = operands[0].shape[-2]
-    output = value.new_empty(*batch, queries, value.shape[-1])
-    return output, value.new_empty((*batch, queries), dtype=accumulation_dtype(value.dtype))
+def _(tensors, operands, has_bias, has_seed, form, scale, softcap, mask, dropout):
+    query, value = tensors[0], tensors[operands]
+    shape = (*_batch(tensors), query.shape[-2])
+    return value.new_empty(*shape, value.shape[-1]), value.new_empty(shape, dtype=accumulation_dtype(value.dtype))
 
 
 @torch.library.custom_op("regard::blocked_backward", mutates_args=())
 def backward_operator(
-    grad_output: Tensor,
-    grad_log_mass: Tensor,
-    output: Tensor,
-    log_mass: Tensor,
-    operands: Sequence[Tensor],
-    value: Tensor,
-    bias: Tensor | None,
-    mask_tensors: Sequence[Tensor],
-    seed: Tensor | None,
+    results: Sequence[Tensor],
+    tensors: Sequence[Tensor],
+    operands: int,
+    has_bias: bool,
+    has_seed: bool,
     form: str,
     scale: float,
     softcap: float,
@@ -92,129 +151,99 @@ def backward_operator(
     dropout: float,
     needs: Sequence[bool],
 ) -> list[Tensor]:
-    """Gradients of operands, value and bias in this order; empty tensors where `needs` is False."""
+    """A gradient for each tensor, empty where `needs` is False.
+
+    results: the gradients of output and log_mass, then output and log_mass.
+    """
+    statics = Statics(operands, has_bias, has_seed, form, scale, softcap, mask, dropout)
+    value = tensors[operands]
     with torch.autocast(value.device.type, enabled=False):
-        tiles = _tiles(operands, form, scale, softcap, needs[: len(operands)])
-        sweep = _sweep(operands, value, bias, mask_tensors, seed, mask, dropout)
-        dtype = sweep.value.dtype
-        found = sweeps.backward(
-            tiles, sweep, output.to(dtype), log_mass, grad_output.to(dtype), grad_log_mass, needs[-2], needs[-1]
-        )
-        grads = [*found.operands, found.value, found.bias]
-        sources = [*operands, value, value if bias is None else bias]
-        return [
-            value.new_empty(0) if grad is None else grad.to(source.dtype)
-            for grad, source in zip(grads, sources, strict=True)
-        ]
-
-
-@backward_operator.register_fake
-def _(
-    grad_output, grad_log_mass, output, log_mass, operands, value, bias, mask_tensors,
-    seed, form, scale, softcap, mask, dropout, needs,
-):  # fmt: skip
-    sources = [*operands, value, value if bias is None else bias]
-    return [s.new_empty(s.shape) if need else value.new_empty(0) for s, need in zip(sources, needs, strict=True)]
+        tiles = _tiles(tensors, statics, needs[:operands])
+        sweep = _sweep(tensors, statics)
+        grad_output, grad_log_mass, output, log_mass = (x.to(sweep.value.dtype) for x in results)
+        needs_bias = has_bias and needs[operands + 1]
+        found = sweeps.backward(tiles, sweep, output, log_mass, grad_output, grad_log_mass, needs[operands], needs_bias)
+    grads = [*found.operands, found.value, found.bias]
+    grads += [None] * (len(tensors) - len(grads))
+    return [
+        value.new_empty(0) if grad is None else grad.to(source.dtype)
+        for grad, source in zip(grads, tensors, strict=False)
+    ]
 
 
 def _setup(ctx, inputs, output) -> None:
-    operands, value, bias, mask_tensors, seed, *statics = inputs
-    ctx.counts = (len(operands), bias is not None, len(mask_tensors), seed is not None)
-    present = [x for x in (bias, *mask_tensors, seed) if x is not None]
-    ctx.save_for_backward(*operands, value, *output, *present)
-    ctx.statics = statics
-    ctx.set_materialize_grads(True)
+    tensors, *ctx.statics = inputs
+    ctx.save_for_backward(*output, *tensors)
 
 
 def _backward(ctx, grad_output: Tensor, grad_log_mass: Tensor):
-    operand_count, has_bias, mask_count, has_seed = ctx.counts
-    saved = list(ctx.saved_tensors)
-    operands, saved = saved[:operand_count], saved[operand_count:]
-    value, output, log_mass, *saved = saved
-    bias = saved.pop(0) if has_bias else None
-    mask_tensors, saved = saved[:mask_count], saved[mask_count:]
-    seed = saved.pop(0) if has_seed else None
-    wanted = ctx.needs_input_grad
-    needs = [*wanted[0], wanted[1], has_bias and wanted[2]]
-    *grads, grad_value, grad_bias = backward_operator(
-        grad_output, grad_log_mass, output, log_mass, operands, value, bias, mask_tensors, seed, *ctx.statics, needs
-    )
-    found = [grad if need else None for grad, need in zip(grads, needs, strict=False)]
-    none = (None,) * len(ctx.statics)
-    return (
-        found,
-        grad_value if needs[-2] else None,
-        grad_bias if needs[-1] else None,
-        [None] * mask_count,
-        None,
-        *none,
-    )
+    output, log_mass, *tensors = ctx.saved_tensors
+    needs = list(ctx.needs_input_grad[0])
+    grads = backward_operator([grad_output, grad_log_mass, output, log_mass], tensors, *ctx.statics, needs)
+    found = [grad if need else None for grad, need in zip(grads, needs, strict=True)]
+    return (found, *(None for _ in ctx.statics))
 
 
 forward_operator.register_autograd(_backward, setup_context=_setup)
 
 
+@backward_operator.register_fake
+def _(results, tensors, operands, has_bias, has_seed, form, scale, softcap, mask, dropout, needs):
+    empty = tensors[0].new_empty
+    return [x.new_empty(x.shape) if need else empty(0) for x, need in zip(tensors, needs, strict=True)]
+
+
 @forward_operator.register_vmap
-def _(info, in_dims, *arguments):
+def _(info, in_dims, tensors, *statics):
     """Every tensor has full rank: the mapped axis becomes one more batch axis, of size 1 where it is absent."""
     del info
-    return forward_operator(*_lead(arguments, in_dims, absent=1)), (0, 0)
+    return forward_operator(_lead(tensors, in_dims[0], absent=1), *statics), (0, 0)
 
 
 @backward_operator.register_vmap
-def _(info, in_dims, *arguments):
+def _(info, in_dims, results, tensors, *statics_and_needs):
     """As forward, but a tensor without the mapped axis gets it at full size: each example has its own gradient."""
-    grads = backward_operator(*_lead(arguments, in_dims, absent=info.batch_size))
-    return grads, [0] * len(grads)
+    results = _lead(results, in_dims[0], absent=info.batch_size)
+    grads = backward_operator(results, _lead(tensors, in_dims[1], absent=info.batch_size), *statics_and_needs)
+    needs = statics_and_needs[-1]
+    return grads, [0 if need else None for need in needs]
 
 
-def _lead(arguments, in_dims, absent: int):
+def _lead(tensors: Sequence[Tensor], dims: Sequence[int | None], absent: int) -> list[Tensor]:
     """Move each mapped axis to the front; tensors without one are expanded there to size `absent`."""
-
-    def move(argument, dim):
-        if isinstance(argument, list | tuple) and argument and isinstance(argument[0], Tensor):
-            dims = dim if isinstance(dim, list | tuple) else [dim] * len(argument)
-            return [move(a, d) for a, d in zip(argument, dims, strict=True)]
-        if not isinstance(argument, Tensor):
-            return argument
-        return argument.expand(absent, *argument.shape) if dim is None else argument.movedim(dim, 0)
-
-    return [move(argument, dim) for argument, dim in zip(arguments, in_dims, strict=True)]
+    return [
+        x.expand(absent, *x.shape) if dim is None else x.movedim(dim, 0) for x, dim in zip(tensors, dims, strict=True)
+    ]
 
 
-def _batch(*tensors: Tensor | None) -> tuple[int, ...]:
+def _batch(tensors: Sequence[Tensor]) -> tuple[int, ...]:
     """What the leading axes broadcast to; under vmap any tensor may be the one that has the mapped axis."""
-    return tuple(torch.broadcast_shapes(*(x.shape[:-2] for x in tensors if x is not None)))
+    return tuple(torch.broadcast_shapes(*(x.shape[:-2] for x in tensors)))
 
 
-def _tiles(operands: Sequence[Tensor], form: str, scale: float, softcap: float, needs: Sequence[bool]) -> Tiles:
-    dtype = operands[0].dtype
-    operands = [x.to(accumulation_dtype(dtype)) for x in operands]
-    match form:
+def _tiles(tensors: Sequence[Tensor], statics: Statics, needs: Sequence[bool]) -> Tiles:
+    dtype = tensors[0].dtype
+    operands = [x.to(accumulation_dtype(dtype)) for x in tensors[: statics.operands]]
+    match statics.form:
         case "dot":
-            return DotTiles(operands, needs, scale, softcap)
+            return DotTiles(operands, needs, statics.scale, statics.softcap)
         case "additive":
             return AdditiveTiles(operands, needs)
-    return DistanceTiles(operands, needs, LINKS[form], dtype)
+    return DistanceTiles(operands, needs, LINKS[statics.form], dtype)
 
 
-def _sweep(
-    operands: Sequence[Tensor],
-    value: Tensor,
-    bias: Tensor | None,
-    mask_tensors: Sequence[Tensor],
-    seed: Tensor | None,
-    mask: str,
-    dropout: float,
-) -> sweeps.Sweep:
+def _sweep(tensors: Sequence[Tensor], statics: Statics) -> sweeps.Sweep:
+    value, *rest = tensors[statics.operands :]
     dtype = accumulation_dtype(value.dtype)
+    bias = rest.pop(0).to(dtype) if statics.has_bias else None
+    seed = int(rest.pop(0).flatten()[0]) if statics.has_seed else 0
     return sweeps.Sweep(
         value=value.to(dtype),
-        batch=_batch(*operands, value, bias, *mask_tensors),
-        queries=operands[0].shape[-2],
+        batch=_batch(tensors),
+        queries=tensors[0].shape[-2],
         keys=value.shape[-2],
-        mask=decode(mask, list(mask_tensors)) if mask else None,
-        bias=None if bias is None else bias.to(dtype),
-        dropout=dropout,
-        seed=0 if seed is None else int(seed.flatten()[0]),
+        mask=decode(statics.mask, rest) if statics.mask else None,
+        bias=bias,
+        dropout=statics.dropout,
+        seed=seed,
     )

@@ -1,0 +1,47 @@
+"""What `attend` costs beside calling scaled_dot_product_attention directly, from tiny to long inputs."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+import regard
+from benchmarks.measure import compare
+from regard import Mask
+
+TINY = (2, 4, 8, 16)
+LONG = [(2, 8, 512, 64), (1, 8, 1024, 64), (1, 8, 2048, 64)]
+
+
+def run() -> list[dict]:
+    """Rows of peer and library, with the ratio and the difference of their medians."""
+    rows = [row(TINY, mask, backward=False) for mask in ("none", "causal")]
+    rows += [
+        row(shape, mask, backward)
+        for shape in LONG
+        for mask in ("none", "causal", "lengths")
+        for backward in (False, True)
+    ]
+    return rows
+
+
+def row(shape: tuple[int, ...], mask: str, backward: bool) -> dict:
+    """One comparison at (batch, heads, tokens, dim)."""
+    query, key, value = (torch.randn(shape, requires_grad=backward) for _ in range(3))
+    lengths = torch.full(shape[:1], shape[2] * 3 // 4)
+    padding = (torch.arange(shape[2]) < lengths[:, None])[:, None, None, :]
+    theirs = {"none": {}, "causal": {"is_causal": True}, "lengths": {"attn_mask": padding}}[mask]
+    ours = {"none": None, "causal": Mask.causal(), "lengths": Mask.lengths(lengths)}[mask]
+
+    def finish(output: Tensor) -> None:
+        if backward:
+            torch.autograd.grad(output.sum(), (query, key, value))
+
+    timing = compare(
+        {
+            "scaled_dot_product_attention": lambda: finish(
+                functional.scaled_dot_product_attention(query, key, value, **theirs)
+            ),
+            "regard.attend": lambda: finish(regard.attend(query, key, value, mask=ours)),
+        }
+    )
+    return {"shape": list(shape), "mask": mask, "backward": backward, **timing}

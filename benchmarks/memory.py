@@ -1,0 +1,40 @@
+"""Peak memory of additive attention over long inputs, forward and backward, in a process of its own."""
+
+import json
+import resource
+import subprocess
+import sys
+
+import torch
+
+import regard
+
+SIZES = [(2048, 64), (4096, 64), (8192, 64)]
+
+
+def run() -> list[dict]:
+    """Rows of (tokens, hidden): bytes above what the process held when its inputs were ready."""
+    return [_row(*size) for size in SIZES]
+
+
+def _row(tokens: int, hidden: int) -> dict:
+    command = [sys.executable, "-m", "benchmarks.memory", str(tokens), str(hidden)]
+    peak = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    textbook = 2 * tokens * tokens * hidden * 4
+    return {"tokens": tokens, "hidden": hidden, **peak, "textbook_bytes_at_least": textbook}
+
+
+def _measure(tokens: int, hidden: int) -> dict:
+    score = regard.scores.Additive(hidden, hidden, hidden)
+    # One small call first: what libraries allocate once for themselves is not the operator's memory.
+    small = torch.randn(1, 600, hidden, requires_grad=True)
+    regard.attend(small, small, small, score, backend="blocked").sum().backward()
+    x = torch.randn(1, tokens, hidden, requires_grad=True)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    regard.attend(x, x, x, score, backend="blocked").sum().backward()
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {"peak_bytes": (after - before) * 1024}
+
+
+if __name__ == "__main__":
+    print(json.dumps(_measure(int(sys.argv[1]), int(sys.argv[2]))))

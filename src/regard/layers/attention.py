@@ -1,0 +1,113 @@
+"""Attention as a module without projections of its own: a score, dropout while training, and a memory."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from regard.backends.problem import Bias, Problem
+from regard.layers.memory import Memory
+from regard.layers.scoring import as_score
+from regard.masks import Mask
+from regard.pooling import Attended, attend, inspect
+from regard.pooling.attend import pool, pool_inspect
+from regard.pooling.prepare import Settings, check_dropout, to_autocast, to_problem
+from regard.scores.names import ScoreLike
+from regard.shapes import check_inputs
+
+
+class Attention(nn.Module):
+    """sum_j softmax_j(score(query, key_j)) value_j (eq. 1 and 3) as a layer.
+
+    score: a name, a module of `regard.scores`, or any callable, as for `regard.attend`.
+    dropout: the probability with which a weight is dropped, in training only.
+    bias: added to the scores: a tensor, a parameter, or a callable of positions such as `Alibi(heads)`.
+
+    >>> layer = Attention("gaussian")
+    >>> memory = layer.remember(torch.tensor([[0.0], [1.0]]), torch.tensor([[0.0], [1.0]]))
+    >>> layer.recall(torch.tensor([[0.5]]), memory)
+    tensor([[0.5000]])
+    """
+
+    bias: Bias | None
+
+    def __init__(self, score: ScoreLike = "scaled_dot", *, dropout: float = 0.0, bias: Bias | None = None) -> None:
+        """Check what can be checked before there is a call."""
+        super().__init__()
+        check_dropout(dropout)
+        self.score = as_score(score)
+        self.dropout = dropout
+        set_bias(self, "bias", bias)
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None = None) -> Tensor:
+        """Attend from each query to all keys.
+
+        Args:
+            query: (*batch, queries, query_dim).
+            key: (*batch, keys, key_dim).
+            value: (*batch, keys, value_dim).
+            mask: who may attend to whom.
+
+        Returns:
+            (*batch, queries, value_dim). A query that may see no key gets 0.
+        """
+        dropout = self.dropout if self.training else 0.0
+        return attend(query, key, value, self.score, mask, bias=self.bias, dropout=dropout)
+
+    def inspect(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None = None) -> Attended:
+        """The same pooling as a record that can be asked for weights."""
+        dropout = self.dropout if self.training else 0.0
+        return inspect(query, key, value, self.score, mask, bias=self.bias, dropout=dropout)
+
+    def remember(self, key: Tensor, value: Tensor, mask: Mask | None = None) -> Memory:
+        """Prepare keys and values once, for any number of recalls.
+
+        Args:
+            key: (*batch, keys, key_dim).
+            value: (*batch, keys, value_dim).
+            mask: who may attend to whom; queries are numbered so that the last stands at the last key.
+        """
+        if mask is not None:
+            Mask.expect(mask)
+        return Memory(*self._prepare(key, value, 0), mask, key.ndim - 2, self._prepare)
+
+    def recall(self, query: Tensor, memory: Memory) -> Tensor:
+        """Pool what is remembered: (*batch, queries, query_dim) -> (*batch, queries, value_dim)."""
+        return pool(*self._recalled(query, memory), "auto")
+
+    def recall_inspect(self, query: Tensor, memory: Memory) -> Attended:
+        """The same recall as a record that can be asked for weights: a decoder's alignments."""
+        return pool_inspect(*self._recalled(query, memory), "auto")
+
+    def _prepare(self, key: Tensor, value: Tensor | None, first: int) -> tuple[Tensor, Tensor]:
+        value = key if value is None else value
+        check_inputs(key, key, value)
+        key, value = _cast(key), _cast(value)
+        return self.score.prepare_key(key, first), value
+
+    def _recalled(self, query: Tensor, memory: Memory) -> tuple[Problem, Tensor | None]:
+        query = _cast(query)
+        check_inputs(query, memory.key, memory.value)
+        first = memory.keys - query.shape[-2]
+        form = self.score.pair(self.score.prepare_query(query, first), memory.key)
+        dropout = self.dropout if self.training else 0.0
+        settings = Settings(memory.mask, self.bias, dropout, first_query=first)
+        return to_problem(form, memory.value, settings), self.score.sink_logits()
+
+    def extra_repr(self) -> str:
+        """Show what is not a module."""
+        return f"dropout={self.dropout}"
+
+
+def set_bias(module: nn.Module, name: str, bias: Bias | Callable[[Tensor, Tensor], Tensor] | None) -> None:
+    """Give a module its bias: a plain tensor as a buffer, so that it moves along; the rest as it is."""
+    if isinstance(bias, Tensor) and not isinstance(bias, nn.Parameter):
+        module.register_buffer(name, bias)
+    else:
+        setattr(module, name, bias)
+
+
+def _cast(tensor: Tensor) -> Tensor:
+    if isinstance(tensor, Tensor) and torch.is_autocast_enabled(tensor.device.type):
+        return to_autocast(tensor)
+    return tensor

@@ -1,0 +1,133 @@
+"""The attention of Hugging Face transformers on any of our scores: what their AttentionInterface registers.
+
+`AttentionInterface.register("regard", regard.attention_interface)` runs the dot product, and
+`functools.partial(regard.attention_interface, score="gaussian")` any other score. Their masks come along with
+`AttentionMaskInterface.register("regard", sdpa_mask)`; without that, padding alone is passed on, and what else
+a mask would say (causality, sliding window) is taken from the call's other arguments.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.errors import RegardError
+from regard.layers.grouping import heads_problem
+from regard.layers.scoring import as_score
+from regard.masks import Mask
+from regard.pooling.attend import pool, pool_inspect
+from regard.pooling.prepare import Settings, to_autocast
+from regard.scores.forms import DotForm, Form
+from regard.scores.names import ScoreLike, named_score
+from regard.shapes import check_inputs, describe
+
+
+def attention_interface(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    is_causal: bool | None = None,
+    *,
+    score: ScoreLike | None = None,
+    softcap: float | None = None,
+    sliding_window: int | None = None,
+    s_aux: Tensor | None = None,
+    position_bias: Tensor | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """Attend as a transformers model asks for it.
+
+    Args:
+        module: the model's attention module; its `is_causal` is read where the argument is None.
+        query: (batch, heads, queries, dim).
+        key: (batch, kv_heads, keys, dim); kv_heads divides heads.
+        value: (batch, kv_heads, keys, value_dim).
+        attention_mask: None; 4-D boolean, True may attend; 4-D floating point, added to the scores; or 2-D (batch,
+            keys), zero at padding. Keys beyond those that exist are cut off.
+        dropout: applied whenever it is above 0.
+        scaling: the factor of the dot product; 1 / sqrt(dim) by default.
+        is_causal: whether a query sees no later key, where no 4-D mask says so; the last query stands at the last key.
+        score: any score in place of the dot product, which then takes `scaling` and `softcap` with it.
+        softcap: bends the scores smoothly into (-softcap, softcap).
+        sliding_window: how many keys back a query sees, itself included, where no 4-D mask says so.
+        s_aux: logits of a sink for each head, (heads,): mass that goes to no key.
+        position_bias: added to the scores, broadcastable to (batch, heads, queries, keys).
+        kwargs: everything else a model passes; `output_attentions=True` asks for weights.
+
+    Returns:
+        (batch, queries, heads, value_dim) and None, or the weights (batch, heads, queries, keys).
+    """
+    check_inputs(query[:, :1], key[:, :1], value[:, :1])
+    _check_heads(query, key, value)
+    if torch.is_autocast_enabled(query.device.type):
+        query, key, value = (to_autocast(x) for x in (query, key, value))
+    if is_causal is None:
+        is_causal = getattr(module, "is_causal", True)
+    mask, bias = _mask_and_bias(attention_mask, query.shape[-2], key.shape[-2], is_causal, sliding_window)
+    if position_bias is not None:
+        bias = position_bias if bias is None else bias + position_bias
+    form, sink = _form(query, key, score, scaling, softcap)
+    sink = sink if s_aux is None else s_aux
+    problem, sink = heads_problem(form, value, sink, Settings(mask, bias, dropout))
+    weights = None
+    if kwargs.get("output_attentions"):
+        record = pool_inspect(problem, sink, "auto")
+        output, weights = record.output, record.weights().to(query.dtype)
+    else:
+        output = pool(problem, sink, "auto")
+    if output.ndim > query.ndim:
+        output, weights = output.flatten(1, 2), None if weights is None else weights.flatten(1, 2)
+    return output.transpose(1, 2).contiguous(), weights
+
+
+def _form(
+    query: Tensor, key: Tensor, score: ScoreLike | None, scaling: float | None, softcap: float | None
+) -> tuple[Form, Tensor | None]:
+    """The score over heads, and its sink."""
+    if score is None:
+        return DotForm(query, key, query.shape[-1] ** -0.5 if scaling is None else scaling, softcap), None
+    chosen = named_score(score) if isinstance(score, str) else as_score(score)
+    first = key.shape[-2] - query.shape[-2]
+    return chosen.pair(chosen.prepare_query(query, first), chosen.prepare_key(key)), chosen.sink_logits()
+
+
+def _mask_and_bias(
+    attention_mask: Tensor | None, queries: int, keys: int, is_causal: bool, sliding_window: int | None
+) -> tuple[Mask | None, Tensor | None]:
+    if attention_mask is not None and attention_mask.ndim == 4:
+        attention_mask = attention_mask[..., :keys]
+        return (Mask.keep(attention_mask), None) if attention_mask.dtype == torch.bool else (None, attention_mask)
+    mask = _by_position(queries, is_causal, sliding_window)
+    if attention_mask is None:
+        return mask, None
+    if attention_mask.ndim != 2:
+        raise RegardError(
+            "attention_mask",
+            got=describe(attention_mask),
+            needed="4-D (batch, heads or 1, queries, keys) or 2-D (batch, keys)",
+            repair="Add axes of size 1 where it is shared.",
+        )
+    padding = Mask.keys(attention_mask[:, :keys] != 0)
+    return (padding if mask is None else padding & mask), None
+
+
+def _by_position(queries: int, is_causal: bool, sliding_window: int | None) -> Mask | None:
+    """Causality and window; a single causal query stands at the end and sees everything before it."""
+    if sliding_window is not None:
+        back = sliding_window - 1
+        return Mask.window(back, 0 if is_causal else back, align="lower_right")
+    return Mask.causal(align="lower_right") if is_causal and queries > 1 else None
+
+
+def _check_heads(query: Tensor, key: Tensor, value: Tensor) -> None:
+    if query.ndim != 4 or key.shape[1] != value.shape[1] or query.shape[1] % key.shape[1]:
+        raise RegardError(
+            "key",
+            got=f"query {tuple(query.shape)}, key {tuple(key.shape)}, value {tuple(value.shape)}",
+            needed="(batch, heads, tokens, dim), the heads of key and value dividing those of the query",
+            repair="Pass the heads as the model has projected them, before any repetition.",
+        )

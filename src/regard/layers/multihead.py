@@ -1,0 +1,304 @@
+"""Multi-head attention over any score: split, attend, join (eq. 14)."""
+
+from collections.abc import Callable, Sequence
+
+from torch import Tensor, nn
+
+from regard.backends.problem import Problem
+from regard.errors import RegardError
+from regard.layers import torch_weights
+from regard.layers.grouping import heads_problem
+from regard.layers.memory import Memory
+from regard.layers.positions import Alibi
+from regard.layers.projection import Projections
+from regard.layers.record import MultiHeadAttended
+from regard.layers.scoring import as_head_score
+from regard.masks import Mask
+from regard.pooling import Attended
+from regard.pooling.attend import pool, pool_inspect
+from regard.pooling.prepare import Settings, check_dropout
+from regard.scores.names import ScoreLike
+from regard.scores.score import Score, check_positive_int
+from regard.shapes import check_inputs
+
+
+class MultiHeadAttention(nn.Module):
+    """h_j = pool(Wq_j q, Wk_j k, Wv_j v), output = sum_j Wo_j h_j (eq. 14), for any score.
+
+    The layer's projections are the score's own: inside it `score="additive"` is eq. 12 with Wq and Wk the layer's and
+    one w per head, and `score="bilinear"` is the scaled dot product, because q'Mk of eq. 10 with M = Wq' Wk is one.
+    Kernels by name have a learnable bandwidth per head (boxcar, being flat, a fixed one). A score that is passed as
+    a module or a callable sees projected heads, (*batch, heads, tokens, head_dim).
+
+    Inputs are batch first, (*batch, tokens, dim), with any number of batch axes. Masks are in terms of (*batch) or
+    (*batch, heads): a padding mask of one entry per sequence and key serves all heads.
+
+    Args:
+        dim: the size of a query, and of everything that is not given.
+        heads: how many.
+        score: a name, a module of `regard.scores`, or any callable.
+        key_dim: the size of a key; dim by default.
+        value_dim: the size of a value; that of a key by default.
+        output_dim: the size of the result; dim by default.
+        head_dim: the size of a projected query and key; dim / heads by default.
+        value_head_dim: the size of a projected value; head_dim by default.
+        kv_heads: heads of keys and values, each shared by heads / kv_heads heads of queries; heads by default.
+            A callable score then sees (*batch, kv_heads, group, queries, dim) and (*batch, kv_heads, 1, keys, dim).
+        bias: whether the projections have biases.
+        dropout: the probability with which a weight is dropped, in training only.
+        position_bias: a callable of query and key positions, added to the scores, such as `Alibi(heads)`; a module
+            brings its parameters along. Rotary positions are a score: `regard.scores.Rotary("scaled_dot")`.
+
+    >>> layer = MultiHeadAttention(12, 3)
+    >>> tokens = torch.randn(2, 5, 12)
+    >>> layer(tokens, mask=Mask.causal()).shape
+    torch.Size([2, 5, 12])
+    >>> layer.inspect(tokens).weights().shape
+    torch.Size([2, 3, 5, 5])
+    """
+
+    head_gate: Tensor | None
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        score: ScoreLike = "scaled_dot",
+        *,
+        key_dim: int | None = None,
+        value_dim: int | None = None,
+        output_dim: int | None = None,
+        head_dim: int | None = None,
+        value_head_dim: int | None = None,
+        kv_heads: int | None = None,
+        bias: bool = True,
+        dropout: float = 0.0,
+        position_bias: Callable[[Tensor, Tensor], Tensor] | None = None,
+    ) -> None:
+        """Check the sizes and draw the weights."""
+        super().__init__()
+        check_positive_int("dim", dim)
+        check_positive_int("heads", heads)
+        check_dropout(dropout)
+        self.heads = heads
+        self.kv_heads = _check_kv_heads(heads, heads if kv_heads is None else kv_heads)
+        self.head_dim = _check_head_dim(dim, heads) if head_dim is None else head_dim
+        self.value_head_dim = self.head_dim if value_head_dim is None else value_head_dim
+        key_dim = dim if key_dim is None else key_dim
+        value_dim = key_dim if value_dim is None else value_dim
+        output_dim = dim if output_dim is None else output_dim
+        sizes = {"head_dim": self.head_dim, "value_head_dim": self.value_head_dim}
+        for name, size in {"key_dim": key_dim, "value_dim": value_dim, "output_dim": output_dim, **sizes}.items():
+            check_positive_int(name, size)
+        self.dropout = dropout
+        self.score = as_head_score(score, heads, self.kv_heads, self.head_dim)
+        self.position_bias = _check_position_bias(position_bias, heads)
+        head_dims = (self.head_dim, self.head_dim, self.value_head_dim)
+        self.input = Projections((dim, key_dim, value_dim), (heads, self.kv_heads, self.kv_heads), head_dims, bias)
+        self.output = nn.Linear(heads * self.value_head_dim, output_dim, bias)
+        if bias:
+            nn.init.zeros_(self.output.bias)
+        self.register_buffer("head_gate", None, persistent=False)
+
+    def forward(
+        self, query: Tensor, key: Tensor | None = None, value: Tensor | None = None, mask: Mask | None = None
+    ) -> Tensor:
+        """Attend from each query to all keys.
+
+        Args:
+            query: (*batch, queries, dim).
+            key: (*batch, keys, key_dim); the query by default. Each batch axis is equal to the query's or 1.
+            value: (*batch, keys, value_dim); the key by default.
+            mask: who may attend to whom.
+
+        Returns:
+            (*batch, queries, output_dim). A query that may see no key gets 0 from every head: the output's bias.
+        """
+        return self.join(self._merge_groups(pool(*self._problem(query, key, value, mask), "auto")))
+
+    def inspect(
+        self, query: Tensor, key: Tensor | None = None, value: Tensor | None = None, mask: Mask | None = None
+    ) -> MultiHeadAttended:
+        """The same as calling the layer, as a record with weights per head.
+
+        Looking at heads that share keys gives each its own copy of them, linear in tokens.
+        """
+        return self._record(pool_inspect(*self._problem(query, key, value, mask, share=False), "auto"))
+
+    def remember(self, key: Tensor, value: Tensor | None = None, mask: Mask | None = None) -> Memory:
+        """Project and prepare keys and values once, for any number of recalls.
+
+        Args:
+            key: (*batch, keys, key_dim).
+            value: (*batch, keys, value_dim); the key by default.
+            mask: who may attend to whom; queries are numbered so that the last stands at the last key.
+        """
+        if mask is not None:
+            Mask.expect(mask)
+        return Memory(*self._prepare(key, value, 0), mask, key.ndim - 2, self._prepare)
+
+    def recall(self, query: Tensor, memory: Memory) -> Tensor:
+        """Attend to what is remembered: (*batch, queries, dim) -> (*batch, queries, output_dim)."""
+        return self.join(self._merge_groups(pool(*self._recalled(query, memory), "auto")))
+
+    def recall_inspect(self, query: Tensor, memory: Memory) -> MultiHeadAttended:
+        """The same recall as a record with weights per head: a decoder's alignments."""
+        return self._record(pool_inspect(*self._recalled(query, memory, share=False), "auto"))
+
+    def join(self, heads: Tensor) -> Tensor:
+        """sum_j Wo_j h_j, as one product over the concatenated heads (eq. 14).
+
+        heads: (*batch, heads, queries, value_head_dim) -> (*batch, queries, output_dim).
+        """
+        if self.head_gate is not None:
+            heads = heads * self.head_gate[:, None, None].to(heads.dtype)
+        return self.output(heads.transpose(-3, -2).flatten(-2))
+
+    def switch_off(self, heads: int | Sequence[int]) -> None:
+        """Silence heads: they contribute 0 to the output, so that the loss shows what they were worth.
+
+        The switch is the buffer `head_gate`, (heads,) factors or None while all are on; it is not part of the state
+        dict. Any such tensor may be assigned to it, to weigh heads or to take a gradient in their weight.
+        """
+        chosen = [heads] if isinstance(heads, int) else list(heads)
+        self._check_heads(chosen)
+        gate = self.output.weight.new_ones(self.heads) if self.head_gate is None else self.head_gate.clone()
+        gate[chosen] = 0.0
+        self.head_gate = gate
+
+    def switch_on(self, heads: int | Sequence[int] | None = None) -> None:
+        """Let heads speak again; all of them by default."""
+        if heads is None or self.head_gate is None:
+            self.head_gate = None
+            return
+        chosen = [heads] if isinstance(heads, int) else list(heads)
+        self._check_heads(chosen)
+        gate = self.head_gate.clone()
+        gate[chosen] = 1.0
+        self.head_gate = None if bool((gate == 1).all()) else gate
+
+    @classmethod
+    def from_torch(cls, module: nn.MultiheadAttention) -> "MultiHeadAttention":
+        """A layer with a copy of the weights of nn.MultiheadAttention.
+
+        It takes (batch, tokens, dim) whatever the module's batch_first was. `Mask.from_multihead` converts masks.
+        """
+        return torch_weights.from_torch(cls, module)
+
+    def to_torch(self) -> nn.MultiheadAttention:
+        """An nn.MultiheadAttention with batch_first=True and a copy of the weights, where there is one."""
+        return torch_weights.to_torch(self)
+
+    def _problem(
+        self, query: Tensor, key: Tensor | None, value: Tensor | None, mask: Mask | None, *, share: bool = True
+    ) -> tuple[Problem, Tensor | None]:
+        key = query if key is None else key
+        value = key if value is None else value
+        query, key, value = self.input(query, key, value)
+        score = self.score
+        return self._posed(score, score.prepare_query(query), score.prepare_key(key), value, mask, None, share)
+
+    def _recalled(self, query: Tensor, memory: Memory, *, share: bool = True) -> tuple[Problem, Tensor | None]:
+        query = self.input.query(query)
+        self._check_memory(query, memory)
+        first = memory.keys - query.shape[-2]
+        query = self.score.prepare_query(query, first)
+        return self._posed(self.score, query, memory.key, memory.value, memory.mask, first, share)
+
+    def _posed(
+        self,
+        score: Score,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Mask | None,
+        first: int | None,
+        share: bool,
+    ) -> tuple[Problem, Tensor | None]:
+        """The problem over prepared heads; without sharing, every head has its own keys and values."""
+        if not share and self.kv_heads != self.heads:
+            group = self.heads // self.kv_heads
+            key, value = (x if x.shape[-3] == self.heads else x.repeat_interleave(group, -3) for x in (key, value))
+        dropout = self.dropout if self.training else 0.0
+        settings = Settings(mask, self.position_bias, dropout, first_query=first)
+        return heads_problem(score.pair(query, key), value, score.sink_logits(), settings)
+
+    def _prepare(self, key: Tensor, value: Tensor | None, first: int) -> tuple[Tensor, Tensor]:
+        value = key if value is None else value
+        check_inputs(key, key, value)
+        key, value = self.input.key_value(key, value)
+        return self.score.prepare_key(key, first), value
+
+    def _merge_groups(self, heads: Tensor) -> Tensor:
+        return heads if self.kv_heads == self.heads else heads.flatten(-4, -3)
+
+    def _record(self, heads: Attended) -> MultiHeadAttended:
+        return MultiHeadAttended(self.join(heads.output), heads.log_mass, heads._sources, heads)
+
+    def _check_memory(self, query: Tensor, memory: Memory) -> None:
+        """Refuse what another layer remembered; heads apart, query and memory must fit as query and key do."""
+        if memory.value.ndim < 3 or memory.value.shape[-3:-1] != (self.kv_heads, memory.keys):
+            raise RegardError(
+                "memory",
+                got=f"{memory}",
+                needed=f"{self.kv_heads} heads of keys and values, as this layer remembers",
+                repair="Recall from what this layer's own remember returned.",
+            )
+        check_inputs(query[..., :1, :, :], memory.key[..., :1, :, :], memory.value[..., :1, :, :])
+
+    def _check_heads(self, chosen: list[int]) -> None:
+        for head in chosen:
+            if isinstance(head, bool) or not isinstance(head, int) or not -self.heads <= head < self.heads:
+                raise RegardError(
+                    "heads",
+                    got=repr(head),
+                    needed=f"numbers of heads, from 0 to {self.heads - 1}",
+                    repair="Pass for example [0, 2].",
+                )
+
+    def extra_repr(self) -> str:
+        """Show what the modules below do not."""
+        return f"heads={self.heads}, kv_heads={self.kv_heads}, dropout={self.dropout}"
+
+
+def _check_kv_heads(heads: int, kv_heads: int) -> int:
+    check_positive_int("kv_heads", kv_heads)
+    if heads % kv_heads:
+        raise RegardError(
+            "kv_heads",
+            got=f"{kv_heads} for {heads} heads",
+            needed="a number that divides heads: each head of keys serves as many heads of queries",
+            repair="Leave it out for a head of keys for each head.",
+        )
+    return kv_heads
+
+
+def _check_head_dim(dim: int, heads: int) -> int:
+    if dim % heads:
+        raise RegardError(
+            "heads",
+            got=f"{heads} for dim {dim}",
+            needed="a number of heads that divides dim, or head_dim=",
+            repair="Give head_dim, the size of a projected query and key; it need not divide anything.",
+        )
+    return dim // heads
+
+
+def _check_position_bias(
+    bias: Callable[[Tensor, Tensor], Tensor] | None, heads: int
+) -> Callable[[Tensor, Tensor], Tensor] | None:
+    if bias is not None and (isinstance(bias, type | Tensor) or not callable(bias)):
+        raise RegardError(
+            "position_bias",
+            got=f"{bias!r:.60}",
+            needed="a callable of query positions and key positions",
+            repair="Pass for example Alibi(heads).",
+        )
+    if isinstance(bias, Alibi) and bias.heads != heads:
+        raise RegardError(
+            "position_bias",
+            got=f"Alibi({bias.heads}) for {heads} heads",
+            needed="a slope for each head",
+            repair=f"Pass Alibi({heads}).",
+        )
+    return bias

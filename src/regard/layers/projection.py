@@ -1,0 +1,135 @@
+"""The projections of queries, keys and values: one packed product where the three are one tensor."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from regard.errors import RegardError
+from regard.shapes import check_inputs, describe
+
+NAMES = ("query", "key", "value")
+
+
+class Projections(nn.Module):
+    """Wq q, Wk k, Wv v of eq. 14 for all heads, inputs and heads of any sizes.
+
+    Inputs of one size share one parameter, `weight` (all outputs, dim), whose rows are those of Wq, Wk, Wv in this
+    order; otherwise there are `query_weight`, `key_weight` and `value_weight`. `bias` has the same order, or is None.
+
+    inputs: the sizes of query, key and value. heads, head_dims: how many heads of which size each of them becomes.
+    """
+
+    query_weight: Tensor
+    key_weight: Tensor
+    value_weight: Tensor
+
+    def __init__(
+        self, inputs: tuple[int, int, int], heads: tuple[int, int, int], head_dims: tuple[int, int, int], bias: bool
+    ) -> None:
+        """Draw the weights as nn.MultiheadAttention does."""
+        super().__init__()
+        self.inputs = inputs
+        self.heads = heads
+        self.head_dims = head_dims
+        self.outputs = tuple(number * size for number, size in zip(heads, head_dims, strict=True))
+        self.packed = len(set(inputs)) == 1
+        if self.packed:
+            self.weight = nn.Parameter(torch.empty(sum(self.outputs), inputs[0]))
+        else:
+            for name, size, output in zip(NAMES, inputs, self.outputs, strict=True):
+                setattr(self, f"{name}_weight", nn.Parameter(torch.empty(output, size)))
+        self.bias = nn.Parameter(torch.empty(sum(self.outputs))) if bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Xavier's uniform weights, zero biases."""
+        for parameter in self.parameters():
+            if parameter.ndim == 2:
+                nn.init.xavier_uniform_(parameter)
+            else:
+                nn.init.zeros_(parameter)
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """All three, (*batch, heads, tokens, head_dim) each: views of one product where the three are one tensor."""
+        if self.packed and query is key and key is value:
+            weight = self.weight
+            self._check(0, query, weight)
+            query, key, value = self._split(functional.linear(query, weight, self.bias), 0)
+            return query, key, value
+        check_inputs(query, key, value)
+        return self.query(query), *self.key_value(key, value)
+
+    def query(self, query: Tensor) -> Tensor:
+        """Queries alone."""
+        return self._one(0, query)
+
+    def key_value(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values, in one product where they are one tensor."""
+        if not (self.packed and key is value):
+            return self._one(1, key), self._one(2, value)
+        weight = self.weight
+        self._check(1, key, weight)
+        first = self.outputs[0]
+        bias = None if self.bias is None else self.bias[first:]
+        key, value = self._split(functional.linear(key, weight[first:], bias), 1)
+        return key, value
+
+    def parts(self) -> tuple[Tensor, ...]:
+        """Wq, Wk, Wv: (output, input) each."""
+        if self.packed:
+            return self.weight.split_with_sizes(self.outputs)
+        return self.query_weight, self.key_weight, self.value_weight
+
+    def _one(self, index: int, tokens: Tensor) -> Tensor:
+        weight = self.weight if self.packed else getattr(self, f"{NAMES[index]}_weight")
+        self._check(index, tokens, weight)
+        first = sum(self.outputs[:index])
+        rows = slice(first, first + self.outputs[index])
+        bias = None if self.bias is None else self.bias[rows]
+        projected = functional.linear(tokens, weight[rows] if self.packed else weight, bias)
+        return self._by_heads(projected, self.heads[index], self.head_dims[index])
+
+    def _split(self, projected: Tensor, start: int) -> list[Tensor]:
+        """From one product to its parts, the inputs from `start` on.
+
+        Heads are moved before tokens at the very end: so gradients are put together in the layout of the product.
+        """
+        heads, sizes = self.heads[start:], self.head_dims[start:]
+        if sizes.count(sizes[0]) == len(sizes):
+            whole = projected.view(*projected.shape[:-1], sum(heads), sizes[0])
+            return [part.transpose(-3, -2) for part in whole.split_with_sizes(heads, -2)]
+        parts = projected.split_with_sizes(self.outputs[start:], -1)
+        return [self._by_heads(*part) for part in zip(parts, heads, sizes, strict=True)]
+
+    def _by_heads(self, tokens: Tensor, heads: int, size: int) -> Tensor:
+        """(*batch, tokens, heads * size) -> (*batch, heads, tokens, size), a view."""
+        return tokens.view(*tokens.shape[:-1], heads, size).transpose(-3, -2)
+
+    def _check(self, index: int, tokens: Tensor, weight: Tensor) -> None:
+        """Refuse tokens that the weights do not fit."""
+        name, size = NAMES[index], self.inputs[index]
+        if not isinstance(tokens, Tensor) or tokens.ndim < 2 or tokens.shape[-1] != size:
+            raise RegardError(
+                name,
+                got=describe(tokens),
+                needed=f"(*batch, tokens, {size}), as this layer was built",
+                repair=f"Pass tokens of {size} entries, or build the layer for others (dim, key_dim, value_dim).",
+            )
+        if tokens.device != weight.device:
+            raise RegardError(
+                name,
+                got=describe(tokens),
+                needed=f"the device of the layer, {weight.device}",
+                repair="Move one of them, for example layer.to(query.device).",
+            )
+        if tokens.dtype != weight.dtype and not torch.is_autocast_enabled(tokens.device.type):
+            raise RegardError(
+                name,
+                got=describe(tokens),
+                needed=f"{str(weight.dtype).removeprefix('torch.')}, the dtype of the layer",
+                repair="Convert one of them, for example layer.to(query.dtype).",
+            )
+
+    def extra_repr(self) -> str:
+        """Show the sizes."""
+        return f"inputs={self.inputs}, heads={self.heads}, head_dims={self.head_dims}, bias={self.bias is not None}"

@@ -1,0 +1,167 @@
+"""Backends broken on purpose: every break must turn the agreement check red, or the check cannot be trusted.
+
+A saboteur is one line of the source changed. A line that is no longer there fails, so that none goes idle unseen.
+"""
+
+import inspect
+import textwrap
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pytest
+from tests.contracts.agreement import Case, disagreements
+from tests.contracts.judged import misjudged
+
+from regard.backends import choice, equations, torch_sdpa
+from regard.backends.blocked import additive, sweep
+from regard.backends.blocked.additive import AdditiveTiles
+from regard.backends.blocked.sweep import Sweep
+from regard.backends.blocked.tiles import DistanceTiles, DotTiles
+from regard.scores import links
+
+
+class Saboteur(NamedTuple):
+    """In `owner` (a module or a class), the function `name` has `old` replaced by `new`; `scores` see it."""
+
+    owner: object
+    name: str
+    old: str
+    new: str
+    scores: Sequence[str] = ("scaled_dot", "gaussian", "additive")
+    large: bool = False
+
+    def __str__(self) -> str:
+        """A name for a test."""
+        owner = getattr(self.owner, "__name__", "").rpartition(".")[-1]
+        return f"{owner}.{self.name}: {self.old} -> {self.new}"
+
+    def strike(self, patch: pytest.MonkeyPatch) -> None:
+        """Put the broken function in the place of the sound one."""
+        sound = getattr(self.owner, self.name)
+        source = textwrap.dedent(inspect.getsource(sound))
+        assert self.old in source, f"this saboteur has no line to change: {self}"
+        namespace = dict(sound.__globals__)
+        exec(source.replace(self.old, self.new), namespace)
+        patch.setattr(self.owner, self.name, namespace[self.name])
+
+
+GAUSSIAN, WIDE = ("gaussian learnable",), ("gaussian wide",)
+ADDITIVE = ("additive", "additive per head")
+
+BLOCKED = [
+    # The online softmax.
+    Saboteur(sweep, "forward", "total.mul_(shrink)", "total"),
+    Saboteur(sweep, "forward", "pooled.mul_(shrink)", "pooled"),
+    Saboteur(sweep, "forward", "peak = new_peak", "pass"),
+    Saboteur(sweep, "forward", "total.log_().add_(peak)", "total.log_()"),
+    # The tiles.
+    Saboteur(Sweep, "blocks", "for j in range(0, self.keys, width)]", "for j in range(0, self.keys - width, width)]"),
+    Saboteur(Sweep, "blocks", "range(0, self.queries, height)", "range(0, self.queries - height, height)"),
+    Saboteur(Sweep, "blocks", "is not False", "is True"),
+    # Mask and bias.
+    Saboteur(Sweep, "finish", "self.mask.tile(rows, cols", "self.mask.tile(rows, slice(cols.start + 1, cols.stop + 1)"),
+    Saboteur(Sweep, "finish", "is not True", "is False"),
+    Saboteur(Sweep, "finish", "scores + _bias_tile", "scores + 0 * _bias_tile"),
+    # The backward sweep.
+    Saboteur(sweep, "backward", "grad.sub_(mean[..., rows, :])", "grad"),
+    Saboteur(sweep, "backward", "- grad_log_mass", "+ grad_log_mass"),
+    Saboteur(sweep, "backward", "add_shared(_bias_tile(grad_bias, rows, cols), grad)", "grad_bias.zero_()"),
+    Saboteur(sweep, "backward", "dropped.mT @ grad_rows", "0.99 * dropped.mT @ grad_rows"),
+    # Dot products.
+    Saboteur(DotTiles, "backward", "grad = grad * self.scale", "pass", ("scaled_dot", "bilinear")),
+    Saboteur(DotTiles, "backward", "1 - bent.square_()", "1 - 0 * bent", ("softcap",)),
+    Saboteur(DotTiles, "backward", "self.add(1, cols, grad.mT", "self.add(1, cols, 1.01 * grad.mT", ("dot",)),
+    # Distances.
+    Saboteur(
+        DistanceTiles,
+        "backward",
+        "grad = grad * self.link.slope(ratio)",
+        "grad = -grad * self.link.slope(ratio)",
+        GAUSSIAN,
+    ),
+    Saboteur(DistanceTiles, "backward", ".mul_(-2 / width)", ".mul_(-1 / width)", GAUSSIAN),
+    Saboteur(DistanceTiles, "_backward_tokens", "-pull.sum(-2)", "pull.sum(-2)", GAUSSIAN),
+    Saboteur(DistanceTiles, "_backward_tokens", "query - centre, key - centre", "query - centre, key", WIDE),
+    Saboteur(links.NegativeSquare, "slope", "-self.rate", "self.rate", GAUSSIAN),
+    Saboteur(links.LaplacianLink, "slope", "-0.5 *", "-", ("laplacian",)),
+    Saboteur(links.CompactLink, "slope", "/ kernel, 0.0)", "/ kernel, 1.0) * -1", ("biweight",)),
+    Saboteur(links.TriangularLink, "derivative", "-0.5 *", "0.5 *", ("triangular",)),
+    Saboteur(links.EpanechnikovLink, "derivative", "-1.0", "1.0", ("epanechnikov",)),
+    Saboteur(links.BiweightLink, "derivative", "-2 *", "-", ("biweight",)),
+    Saboteur(links.TricubeLink, "derivative", "-4.5 *", "-3 *", ("tricube",)),
+    Saboteur(links.CosineLink, "derivative", "**2", "", ("cosine_kernel",)),
+    # Identity A.
+    Saboteur(AdditiveTiles, "backward", "(upper @ facing).neg_()", "upper @ facing", ADDITIVE),
+    Saboteur(
+        AdditiveTiles,
+        "gradients",
+        "_ungroup(2 * (pull @ members), self.query)",
+        "_ungroup(pull @ members, self.query)",
+        ADDITIVE,
+    ),
+    Saboteur(AdditiveTiles, "scores", "total.addcdiv_(upper, lower)", "total", ADDITIVE),
+    Saboteur(additive, "_products", "mul_(2)", "mul_(1)", ADDITIVE),
+    Saboteur(AdditiveTiles, "_tanh_backward", ".neg_().add_(1)", ".neg_()", ADDITIVE, large=True),
+    Saboteur(AdditiveTiles, "_tanh_scores", "range(self.query.shape[-1])", "range(1)", ADDITIVE, large=True),
+    Saboteur(AdditiveTiles, "_within_reach", "<= self.reach and", "<= 99 * self.reach or", ADDITIVE, large=True),
+]
+
+DOT = ("scaled_dot", "dot", "cosine")
+TORCH = [
+    Saboteur(torch_sdpa, "run", "causal = True", "causal = False", DOT),
+    Saboteur(torch_sdpa, "run", "allowed = mask.tile(", "allowed = ~mask.tile(", DOT),
+    Saboteur(torch_sdpa, "run", "output.masked_fill(~alive, 0.0)", "output", DOT),
+    Saboteur(torch_sdpa, "run", "bias.to(query.dtype).masked_fill(~allowed, -math.inf)", "bias.to(query.dtype)", DOT),
+    Saboteur(torch_sdpa, "run", "causal, form.scale", "causal, 1.0", DOT),
+]
+
+REFERENCE = [
+    Saboteur(equations, "softmax", "mass / total", "mass / (total + 1e-6)", DOT),
+    Saboteur(equations, "softmax", "total.log() + peak", "total.log()", DOT),
+    Saboteur(equations, "scores", "masked_fill(~problem", "masked_fill(problem", DOT),
+    Saboteur(equations, "scores", "result + tile", "result - tile", DOT),
+    Saboteur(equations, "pair_scores", "@ key.mT) * scale", "@ key.mT) / scale", DOT),
+    Saboteur(equations, "pair_scores", "torch.tanh(query", "torch.sin(query", ADDITIVE),
+    Saboteur(equations, "pool", "weights @ problem", "weights.square() @ problem", DOT),
+    Saboteur(links.TricubeLink, "kernel", "** 3", "** 2", ("tricube",)),
+    Saboteur(links.TriangularLink, "kernel", "1 - _root(z)", "1 - z", ("triangular",)),
+    Saboteur(links.CompactLink, "of_ratio", "-math.inf", "0.0", ("epanechnikov", "tricube learnable")),
+]
+
+MASKS = ("none", "causal", "top_left", "lengths_per_query", "combination", "keep")
+
+
+def complaints(saboteur: Saboteur, backend: str) -> list[str]:
+    """What the agreement check says, of the first case in which it says anything."""
+    for score in saboteur.scores:
+        for mask in MASKS:
+            case = Case(score, mask, log_mass=backend != "torch", large=saboteur.large)
+            if wrong := disagreements(case, backend):
+                return wrong
+    return []
+
+
+@pytest.fixture(autouse=True)
+def _small_tiles(monkeypatch):
+    monkeypatch.setitem(sweep.TILE_ELEMENTS, "cpu", 1)
+
+
+@pytest.mark.parametrize("saboteur", BLOCKED, ids=str)
+def test_a_broken_blocked_backend_is_caught(saboteur, monkeypatch):
+    assert complaints(saboteur, "blocked") == [], "the sound backend disagrees: nothing can be learnt"
+    saboteur.strike(monkeypatch)
+    assert complaints(saboteur, "blocked") != []
+
+
+@pytest.mark.parametrize("saboteur", TORCH, ids=str)
+def test_a_broken_torch_backend_is_caught(saboteur, monkeypatch):
+    assert complaints(saboteur, "torch") == [], "the sound backend disagrees: nothing can be learnt"
+    saboteur.strike(monkeypatch)
+    monkeypatch.setitem(choice.BACKENDS, "torch", choice.BACKENDS["torch"]._replace(run=torch_sdpa.run))
+    assert complaints(saboteur, "torch") != []
+
+
+@pytest.mark.parametrize("saboteur", REFERENCE, ids=str)
+def test_a_broken_reference_is_caught_by_the_oracle(saboteur, monkeypatch):
+    saboteur.strike(monkeypatch)
+    assert any(misjudged(score, mask) for score in saboteur.scores for mask in MASKS)
