@@ -49,7 +49,7 @@ def check_inputs(query: Tensor, key: Tensor, value: Tensor) -> tuple[int, ...]:
     if _plainly_agree(query, key, value):
         return tuple(query.shape[:-2])
     for name, tensor in (("query", query), ("key", key), ("value", value)):
-        _check_tensor(name, tensor)
+        check_tensor(name, tensor)
     batch = query.shape[:-2]
     for name, tensor in (("key", key), ("value", value)):
         _check_against_query(name, tensor, query)
@@ -81,7 +81,8 @@ def _plainly_agree(query: Tensor, key: Tensor, value: Tensor) -> bool:
     )
 
 
-def _check_tensor(name: str, tensor: Tensor) -> None:
+def check_tensor(name: str, tensor: Tensor) -> None:
+    """Refuse what is not a floating-point tensor of tokens."""
     if not isinstance(tensor, Tensor):
         raise RegardError(
             name,

@@ -15,10 +15,11 @@ import torch
 from tests import bounds
 from tests.contracts.cases import BATCH, BIASES, MASKS, POSITIONED, SCORES, SETTINGS
 from torch import Tensor
+from torch.nn import functional
 
 import regard
 from regard.backends import choice
-from regard.backends.blocked.additive import TANH_ERROR
+from regard.backends.blocked.additive import GROUP, TANH_ERROR
 from regard.shapes import accumulation_dtype
 
 VALUE_DIM = 5
@@ -208,7 +209,8 @@ def identity_bounds(case: Case, backend: str) -> dict[str, float]:
     # A row without keys has weights 0, and so no error.
     slack = weights * (growth * pull.abs() + (1 + growth) * growth * lever)
     bent = slack + each * (weights * pull).abs()
-    to_query, to_key = bent.sum(-1, keepdim=True) * size, bent.sum(-2).unsqueeze(-1) * size
+    shared = group_sums(size)
+    to_query, to_key = bent.sum(-1, keepdim=True) * shared, bent.sum(-2).unsqueeze(-1) * shared
     found = {
         "output": growth * spread,
         "log_mass": e,
@@ -226,6 +228,12 @@ def identity_bounds(case: Case, backend: str) -> dict[str, float]:
         "key_weight": (to_key.mT @ call.key.detach().abs()).sum((0, 1)),
     }
     return _largest(found)
+
+
+def group_sums(size: Tensor) -> Tensor:
+    """For each hidden unit the sum over its group: units of one group share a denominator and so their errors."""
+    padded = functional.pad(size, (0, -size.shape[-1] % GROUP)).unflatten(-1, (-1, GROUP))
+    return padded.sum(-1, keepdim=True).expand_as(padded).flatten(-2)[..., : size.shape[-1]]
 
 
 def _full(tensor: Tensor, rank: int) -> tuple[int, ...]:

@@ -1,17 +1,20 @@
-"""Every gradient against finite differences in float64, away from kinks; kinks have tests of their own."""
+"""Every gradient against finite differences in float64, away from kinks; kinks have tests of their own below."""
 
 import pytest
 import torch
+from tests import bounds
 from tests.contracts.cases import HEADS, SCORES
 from torch.autograd import gradcheck, gradgradcheck
 
 import regard
 from regard.backends.blocked import checkpointed
 from regard.backends.blocked.sweep import Sweep
-from regard.scores.names import KERNELS
+from regard.scores.names import KERNELS, WITH_SIZES, WITHOUT_SIZES
 
 BACKENDS = ("reference", "blocked")
 SEEN = regard.Mask.keep(torch.tensor([[True, False, True], [False, True, True]]))
+# A kernel whose bandwidth learns has every gradient of the one whose bandwidth is fixed, and one more.
+NAMES = [name for name in SCORES if f"{name} learnable" not in SCORES]
 
 
 @pytest.fixture(autouse=True)
@@ -27,40 +30,128 @@ def randn(*shape, scale=1.0):
 
 def inputs(query_dim, key_dim):
     """query, key, value, bias; keys are shared by the heads."""
-    return (
-        randn(HEADS, 2, query_dim, scale=0.2),
-        randn(1, 3, key_dim, scale=0.2),
-        randn(HEADS, 3, 2),
-        randn(1, 2, 3),
-    )
+    shapes = (HEADS, 2, query_dim), (1, 3, key_dim), (HEADS, 3, 2), (1, 2, 3)
+    return [randn(*shape, scale=scale) for shape, scale in zip(shapes, (0.2, 0.2, 1.0, 1.0), strict=True)]
 
 
-def pooled(query, key, value, bias, score, backend):
-    record = regard.inspect(query, key, value, score, SEEN, bias=bias, backend=backend)
-    return record.output, record.log_mass
+def pooling(score, backend):
+    def pooled(query, key, value, bias, *parameters):
+        del parameters  # finite differences change the score's own in place
+        record = regard.inspect(query, key, value, score, SEEN, bias=bias, backend=backend)
+        return record.output, record.log_mass
+
+    return pooled
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", SCORES)
+@pytest.mark.parametrize("name", NAMES)
 def test_gradients_of_inputs_bias_and_parameters(name, backend):
     case = SCORES[name]
     score = case.build().double()
-    parameters = dict(score.named_parameters())
-
-    def function(query, key, value, bias, *changed):
-        with torch.nn.utils.parametrize.cached():
-            own = dict(zip(parameters, changed, strict=True))
-            return torch.func.functional_call(Calls(score, backend), {f"score.{k}": v for k, v in own.items()}, (query, key, value, bias))  # fmt: skip
-
-    assert gradcheck(function, (*inputs(case.query_dim, case.key_dim), *parameters.values()))
+    arguments = (*inputs(case.query_dim, case.key_dim), *score.parameters())
+    assert gradcheck(pooling(score, backend), arguments, fast_mode=backend == "reference")
 
 
-class Calls(torch.nn.Module):
-    """A score as a submodule, so that its parameters can be exchanged."""
+@pytest.mark.parametrize("name", [*WITHOUT_SIZES, *WITH_SIZES])
+def test_second_gradients_through_the_reference(name):
+    case = SCORES[name]
+    score = case.build().double()
+    arguments = (*inputs(case.query_dim, case.key_dim), *score.parameters())
+    assert gradgradcheck(pooling(score, "reference"), arguments, fast_mode=True)
 
-    def __init__(self, score, backend):
-        super().__init__()
-        self.score, self.backend = score, backend
 
-    def forward(self, *tensors):
-        return pooled(*tensors, self.score, self.backend)
+@pytest.mark.parametrize("check", [gradcheck, gradgradcheck])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_gradients_through_a_callable_reach_what_it_closes_over(backend, check):
+    weight = randn(5, 5)
+
+    def pooled(query, key, value, bias, weight):
+        matrix = torch.tanh(weight)  # not a leaf
+        record = regard.inspect(query, key, value, lambda q, k: (q @ matrix) @ k.mT, SEEN, bias=bias, backend=backend)
+        return record.output, record.log_mass
+
+    assert check(pooled, (*inputs(5, 5), weight), fast_mode=True)
+
+
+@pytest.mark.parametrize("check", [gradcheck, gradgradcheck])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_gradients_through_a_callable_bias_reach_what_it_closes_over(backend, check):
+    slope = randn(1)
+
+    def pooled(query, key, value, bias, slope):
+        decay = slope.exp()
+        return regard.attend(
+            query, key, value, "gaussian", SEEN, bias=lambda i, j: -decay * (i[:, None] - j).abs(), backend=backend
+        )
+
+    assert check(pooled, (*inputs(5, 5), slope), fast_mode=True)
+
+
+def test_the_callable_ran_in_several_blocks():
+    heights = []
+
+    def score(query, key):
+        heights.append(query.shape[-2])
+        return query @ key.mT
+
+    query, key, value, _ = inputs(5, 5)
+    regard.attend(query, key, value, score, backend="blocked").sum().backward()
+    assert heights == [1] * 4, "two blocks of one query, each run once forward and once backward"
+
+
+@pytest.mark.parametrize("score", ["scaled_dot", "gaussian", "biweight", "additive"])
+def test_a_second_gradient_through_closed_blocks_is_refused(score):
+    case = SCORES[score]
+    query, key, value, _ = inputs(case.query_dim, case.key_dim)
+    output = regard.attend(query, key, value, case.build().double(), backend="blocked")
+    (gradient,) = torch.autograd.grad(output.sum(), query, create_graph=True)
+    with pytest.raises(regard.RegardError, match="second derivative"):
+        torch.autograd.grad(gradient.square().sum(), query)
+
+
+# --- Kinks ---------------------------------------------------------------------------------------------------
+
+
+def kinked(name, backend, query, key):
+    """Output, log_mass and the gradients of query, key, value and bandwidth, all of one pooling in one dimension."""
+    kernel = KERNELS[name](1.0, learnable=KERNELS[name]().link.differentiable)
+    query, key = (torch.tensor(x, dtype=torch.float64).unsqueeze(-1).requires_grad_() for x in (query, key))
+    value = torch.linspace(-1, 2, len(key), dtype=torch.float64).unsqueeze(-1).requires_grad_()
+    record = regard.inspect(query, key, value, kernel.double(), backend=backend)
+    leaves = (query, key, value, *kernel.parameters())
+    gradients = torch.autograd.grad(record.output.sum(), leaves, allow_unused=True, materialize_grads=True)
+    return record.output, record.log_mass, gradients
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", KERNELS)
+def test_gradients_are_finite_where_query_is_key(name, backend):
+    output, _, gradients = kinked(name, backend, [0.0, 0.5], [0.0, 0.5, 0.25])
+    assert output.isfinite().all()
+    assert all(gradient.isfinite().all() for gradient in gradients)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_key_on_the_edge_of_the_support_gives_finite_gradients(name, backend):
+    output, _, gradients = kinked(name, backend, [0.0], [1.0, -1.0, 0.5])
+    assert output.isfinite().all()
+    assert all(gradient.isfinite().all() for gradient in gradients)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", [n for n in KERNELS if n not in ("gaussian", "laplacian")])
+def test_a_query_that_no_kernel_reaches_gets_zero_and_zero_gradients(name, backend):
+    output, log_mass, gradients = kinked(name, backend, [9.0], [0.0, 1.0])
+    assert output.item() == 0
+    assert log_mass.item() == -torch.inf
+    assert all((gradient == 0).all() for gradient in gradients)
+
+
+@pytest.mark.parametrize("place", [[0.0, 0.5, 0.25], [0.5, -0.5, 1.0], [2.0, 3.0, 1.5]])
+@pytest.mark.parametrize("name", KERNELS)
+def test_blocks_and_reference_take_the_same_gradient_at_a_kink(name, place):
+    _, _, reference = kinked(name, "reference", [0.0, 0.5], place)
+    _, _, blocked = kinked(name, "blocked", [0.0, 0.5], place)
+    for left, right in zip(reference, blocked, strict=True):
+        bounds.assert_close(right, left, bounds.roundings(left, 16))

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tests.bounds import assert_same
 from torch import nn
 
 import regard
@@ -9,7 +10,6 @@ from regard import Attention, Mask, RegardError
 from regard.layers import Alibi
 from regard.scores import Additive, Gaussian, Rotary, ScaledDot
 from regard.scores.names import WITHOUT_SIZES
-from tests.bounds import assert_same
 
 
 def tensors(*batch, queries=3, keys=5, dim=4, value_dim=2, dtype=torch.float64):
@@ -47,7 +47,7 @@ def test_any_callable_and_its_parameters():
     assert layer.score.function.matrix.grad.abs().sum() > 0
     memory = layer.remember(key, value)
     assert_same(layer.recall(query, memory), layer(query, key, value))
-    with pytest.raises(RegardError, match="score: got .* from the callable"):
+    with pytest.raises(RegardError, match=r"score: got .* from the callable"):
         Attention(lambda q, k: q)(query, key, value)
 
 
@@ -87,7 +87,7 @@ def test_dropout_in_training_only():
     assert not torch.equal(layer.recall(query, memory), layer.recall(query, memory))
     layer.eval()
     assert torch.equal(layer(query, key, value), regard.attend(query, key, value))
-    with pytest.raises(RegardError, match="dropout: got 1.5; needed a probability"):
+    with pytest.raises(RegardError, match=r"dropout: got 1\.5; needed a probability"):
         Attention(dropout=1.5)
 
 
@@ -111,7 +111,7 @@ def test_autocast_reaches_what_is_remembered():
 
 
 def test_errors_name_the_argument():
-    query, key, value = tensors(2)
+    _, key, value = tensors(2)
     layer = Attention()
     with pytest.raises(RegardError, match=r"value: got 4 rows for 5 keys"):
         layer.remember(key, value[:, :4])
@@ -130,3 +130,7 @@ def test_state_dict_holds_the_score():
     other.load_state_dict(layer.state_dict())
     query, key = torch.randn(2, 3), torch.randn(4, 5)
     assert torch.equal(layer(query, key, key), other(query, key, key))
+
+
+def test_the_layer_describes_itself():
+    assert "dropout=0.25" in repr(Attention("gaussian", dropout=0.25))

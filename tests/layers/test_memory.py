@@ -4,11 +4,11 @@ import dataclasses
 
 import pytest
 import torch
+from tests.bounds import assert_same
 
 from regard import Attention, Mask, MultiHeadAttention, RegardError
 from regard.layers import Alibi
 from regard.scores import Additive, Rotary
-from tests.bounds import assert_same
 
 BATCH, TOKENS, DIM, HEADS = 3, 7, 12, 6
 
@@ -23,8 +23,9 @@ def decoders():
     yield "alibi", MultiHeadAttention(DIM, HEADS, position_bias=Alibi(HEADS))
     yield "grouped", MultiHeadAttention(DIM, HEADS, kv_heads=2)
     yield "grouped additive", MultiHeadAttention(DIM, HEADS, "additive", kv_heads=3)
-    yield "grouped rotary alibi", MultiHeadAttention(
-        DIM, HEADS, Rotary("scaled_dot"), kv_heads=1, position_bias=Alibi(HEADS)
+    yield (
+        "grouped rotary alibi",
+        MultiHeadAttention(DIM, HEADS, Rotary("scaled_dot"), kv_heads=1, position_bias=Alibi(HEADS)),
     )
 
 
@@ -73,7 +74,9 @@ def test_a_window_and_padding_follow_the_memory():
     assert_same(torch.cat(steps, 1), layer(tokens, mask=Mask.window(2, 0) & Mask.keys(seen)))
 
 
-@pytest.mark.parametrize("layer", [MultiHeadAttention(DIM, 3), MultiHeadAttention(DIM, 4, kv_heads=2)], ids=["own", "grouped"])
+@pytest.mark.parametrize(
+    "layer", [MultiHeadAttention(DIM, 3), MultiHeadAttention(DIM, 4, kv_heads=2)], ids=["own", "grouped"]
+)
 def test_select_gives_beams_their_memory(layer):
     states = torch.randn(BATCH, TOKENS, DIM)
     query = torch.randn(5, 2, DIM)
@@ -124,15 +127,15 @@ def test_errors_say_what_to_do():
     memory = layer.remember(torch.randn(2, 4, DIM))
     with pytest.raises(RegardError, match=r"key: got float32 \(1, 3, 1, 4\).*memory\.select\(rows\)"):
         memory.append(torch.randn(1, 1, DIM))
-    with pytest.raises(RegardError, match="rows: got float32.*row numbers"):
+    with pytest.raises(RegardError, match=r"rows: got float32.*row numbers"):
         memory.select(torch.tensor([0.5]))
     with pytest.raises(RegardError, match=r"without a batch axis.*Remember key\[None\]"):
         layer.remember(torch.randn(4, DIM)).select([0])
-    with pytest.raises(RegardError, match="memory: got Memory.*own remember"):
+    with pytest.raises(RegardError, match=r"memory: got Memory.*own remember"):
         MultiHeadAttention(DIM, 6).recall(torch.randn(2, 1, DIM), memory)
     with pytest.raises(RegardError, match="key: got batch axes"):
         layer.recall(torch.randn(3, 1, DIM), memory)
-    with pytest.raises(RegardError, match="Mask.keep: got 1 keys appended to 4"):
+    with pytest.raises(RegardError, match=r"Mask\.keep: got 1 keys appended to 4"):
         layer.remember(torch.randn(2, 4, DIM), mask=Mask.keep(torch.ones(4, 4) > 0)).append(torch.randn(2, 1, DIM))
     with pytest.raises(RegardError, match="mask: got bool"):
         layer.remember(torch.randn(2, 4, DIM), mask=torch.ones(2, 4) > 0)

@@ -67,3 +67,22 @@ class Problem(NamedTuple):
             case DistanceForm(query=query) | CallableForm(query=query):
                 return pairs * query.shape[-1]
         return pairs
+
+    def without_padding(self) -> "Problem":
+        """The same problem with 0 for keys and values that no query may see.
+
+        Padding may hold any finite garbage: its score could overflow, and in a gradient 0 * inf is NaN.
+        """
+        padding = None if self.mask is None else self.mask.unseen_keys(self.keys, self.value.device)
+        if padding is None:
+            return self
+        form = self.form._replace(key=_blank(self.form.key, padding))
+        return self._replace(form=form, value=_blank(self.value, padding))
+
+
+def _blank(tokens: Tensor, padding: Tensor) -> Tensor:
+    """tokens: (*batch, keys, dim), padding: (*batch, keys, 1); tokens shared along an axis stay shared."""
+    for axis in range(tokens.ndim - 2):
+        if tokens.shape[axis] == 1 < padding.shape[axis]:
+            padding = padding.all(axis, keepdim=True)
+    return tokens.masked_fill(padding, 0.0)

@@ -10,6 +10,8 @@ from regard.backends.problem import Problem
 from regard.scores.forms import DotForm
 
 NAME = "torch"
+# Copies of keys and values would cost more than the mask: here a hidden key must have a finite score.
+BLANK_PADDING = False
 
 # A mask over queries and keys is handed over whole. Up to this many entries that is no burden; beyond it the
 # promise of memory linear in tokens would break, and tiles are the better way.
@@ -43,69 +45,70 @@ def run(problem: Problem) -> tuple[Tensor, None]:
     """Output (*batch, queries, value_dim)."""
     form, mask = problem.form, problem.mask
     assert isinstance(form, DotForm)
-    query, key, value = form.query, form.key, problem.value
-    allowed, alive, causal = None, None, False
-    if mask is not None:
-        if mask.is_plain_causal and problem.bias is None:
-            causal = True
-        else:
-            allowed = mask.tile(slice(0, problem.queries), slice(0, problem.keys), query.device)
-            # What a fused kernel does with a row without keys depends on its version: such a row sees every key
-            # here and its output is zeroed afterwards, so that result and gradients are 0 by construction.
-            alive = allowed.any(-1, keepdim=True)
-            allowed = allowed | ~alive
-    if problem.bias is not None:
-        bias = problem.bias
-        assert isinstance(bias, Tensor)
-        allowed = bias.to(query.dtype) if allowed is None else bias.to(query.dtype).masked_fill(~allowed, -math.inf)
-        seen = (allowed > -math.inf).any(-1, keepdim=True)
-        allowed = allowed.masked_fill(~seen, 0.0)
-        alive = seen if alive is None else alive & seen
-    output = _call(query, key, value, allowed, problem.dropout, causal, form.scale)
+    causal = mask is not None and mask.is_plain_causal and problem.bias is None
+    allowed = None if causal else _allowed(problem)
+    alive = None
+    if allowed is not None and allowed.device.type != "cpu":
+        allowed, alive = _give_every_row_a_key(allowed)
+    output = _call(form, problem.value, allowed, problem.dropout, causal)
     return (output if alive is None else output.masked_fill(~alive, 0.0)), None
 
 
-def _call(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    allowed: Tensor | None,
-    dropout: float,
-    causal: bool,
-    scale: float,
-) -> Tensor:
+def _allowed(problem: Problem) -> Tensor | None:
+    """Mask and bias as one attn_mask: boolean without a bias, floating point with one."""
+    allowed = None
+    if problem.mask is not None:
+        allowed = problem.mask.tile(slice(0, problem.queries), slice(0, problem.keys), problem.value.device)
+    if problem.bias is None:
+        return allowed
+    assert isinstance(problem.bias, Tensor)
+    bias = problem.bias.to(problem.value.dtype)
+    return bias if allowed is None else bias.masked_fill(~allowed, -math.inf)
+
+
+def _give_every_row_a_key(allowed: Tensor) -> tuple[Tensor, Tensor]:
+    """A row without keys sees all of them here, and its output is zeroed afterwards.
+
+    On the CPU the call gives such a row 0 by itself; what a GPU's fused kernels do depends on kernel and version.
+    """
+    if allowed.dtype == torch.bool:
+        alive = allowed.any(-1, keepdim=True)
+        return allowed | ~alive, alive
+    alive = (allowed > -math.inf).any(-1, keepdim=True)
+    return allowed.masked_fill(~alive, 0.0), alive
+
+
+def _call(form: DotForm, value: Tensor, allowed: Tensor | None, dropout: float, causal: bool) -> Tensor:
     """Bring the inputs to (batch, heads, tokens, dim) without copying, call, and restore the batch axes."""
-    rank = query.ndim
-    if rank == 4 and query.shape[:2] == key.shape[:2] == value.shape[:2]:
-        return functional.scaled_dot_product_attention(
-            query, key, value, attn_mask=allowed, dropout_p=dropout, is_causal=causal, scale=scale
-        )
-    grouped = rank > 4 and _is_grouped(query, key, value)
-    batch = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
-    if grouped:
-        # (*batch, kv_heads, group, tokens, dim) against a shared axis: the call's own grouped-query form.
-        query = query.flatten(-4, -3)
-        key, value = key.squeeze(-3), value.squeeze(-3)
-        if allowed is not None:
-            allowed = allowed.expand(*batch, *allowed.shape[-2:]).flatten(-4, -3)
-    else:
-        query, key, value = (x.expand(*batch, *x.shape[-2:]) for x in (query, key, value))
-    query, key, value = _four(query), _four(key), _four(value)
-    if allowed is not None and allowed.ndim > 4:
-        allowed = _four(allowed if grouped else allowed.expand(*batch, *allowed.shape[-2:]))
-    elif allowed is not None:
-        allowed = _four(allowed)
+    query, key = form.query, form.key
+    rank, batch, grouped = query.ndim, query.shape[:-2], False
+    if batch != key.shape[:-2] or batch != value.shape[:-2]:
+        batch = torch.broadcast_shapes(batch, key.shape[:-2], value.shape[:-2])
+        grouped = rank > 4 and _is_grouped(query, key, value)
+        if grouped:
+            # (*batch, kv_heads, group, tokens, dim) against a shared axis: the call's own grouped-query form.
+            query, key, value = query.flatten(-4, -3), key.squeeze(-3), value.squeeze(-3)
+        else:
+            query, key, value = (x.expand(*batch, *x.shape[-2:]) for x in (query, key, value))
+    if allowed is not None and rank > 4:
+        allowed = allowed.expand(*batch, *allowed.shape[-2:])
+        allowed = allowed.flatten(-4, -3) if grouped else allowed
+    if rank != 4:
+        query, key, value = _four(query), _four(key), _four(value)
+        allowed = None if allowed is None else _four(allowed)
     output = functional.scaled_dot_product_attention(
-        query, key, value, attn_mask=allowed, dropout_p=dropout, is_causal=causal, scale=scale, enable_gqa=grouped
+        query, key, value, allowed, dropout, causal, scale=form.scale, enable_gqa=grouped
     )
-    return output.reshape(*batch, *output.shape[-2:])
+    return output if rank == 4 else output.reshape(*batch, *output.shape[-2:])
 
 
 def _four(tensor: Tensor) -> Tensor:
     """Any number of leading axes as exactly two."""
     if tensor.ndim > 4:
         return tensor.flatten(0, -4)
-    return tensor.reshape((1,) * (4 - tensor.ndim) + tensor.shape) if tensor.ndim < 4 else tensor
+    while tensor.ndim < 4:
+        tensor = tensor.unsqueeze(0)
+    return tensor
 
 
 def _is_grouped(query: Tensor, key: Tensor, value: Tensor) -> bool:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.backends.problem import Bias, Problem
-from regard.layers.memory import Memory
+from regard.layers.memory import Memory, check_pairs
 from regard.layers.scoring import as_score
 from regard.masks import Mask
 from regard.pooling import Attended, attend, inspect
@@ -81,7 +81,7 @@ class Attention(nn.Module):
 
     def _prepare(self, key: Tensor, value: Tensor | None, first: int) -> tuple[Tensor, Tensor]:
         value = key if value is None else value
-        check_inputs(key, key, value)
+        check_pairs(key, value)
         key, value = _cast(key), _cast(value)
         return self.score.prepare_key(key, first), value
 

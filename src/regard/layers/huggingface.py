@@ -1,9 +1,9 @@
 """The attention of Hugging Face transformers on any of our scores: what their AttentionInterface registers.
 
 `AttentionInterface.register("regard", regard.attention_interface)` runs the dot product, and
-`functools.partial(regard.attention_interface, score="gaussian")` any other score. Their masks come along with
-`AttentionMaskInterface.register("regard", sdpa_mask)`; without that, padding alone is passed on, and what else
-a mask would say (causality, sliding window) is taken from the call's other arguments.
+`functools.partial(regard.attention_interface, score="gaussian")` any other score. A name needs its masks too,
+`AttentionMaskInterface.register("regard", sdpa_mask)`: without that, transformers drops every mask, padding
+included. Their `flash_attention_mask` will do as well, except with a static cache.
 """
 
 from typing import Any

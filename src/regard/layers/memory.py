@@ -8,7 +8,7 @@ from torch import Tensor
 
 from regard.errors import RegardError
 from regard.masks import Mask
-from regard.shapes import describe
+from regard.shapes import check_inputs, check_tensor, describe
 
 Prepare = Callable[[Tensor, Tensor | None, int], tuple[Tensor, Tensor]]
 
@@ -46,7 +46,7 @@ class Memory:
 
         Args:
             key: (*batch, new keys, key_dim), as `remember` takes them; only these are prepared.
-            value: (*batch, new keys, value_dim); the key itself by default, where the layer allows that.
+            value: (*batch, new keys, value_dim); the key by default.
         """
         new_key, new_value = self.prepare(key, value, self.keys)
         for argument, new, old in (("key", new_key, self.key), ("value", new_value, self.value)):
@@ -83,6 +83,12 @@ class Memory:
     def __repr__(self) -> str:
         """Sizes, not numbers."""
         return f"Memory(keys={self.keys}, key={describe(self.key)}, value={describe(self.value)}, mask={self.mask})"
+
+
+def check_pairs(key: Tensor, value: Tensor) -> None:
+    """Check keys and values before a layer prepares them; there are no queries yet."""
+    check_tensor("key", key)
+    check_inputs(key, key, value)
 
 
 def _check_fits(argument: str, new: Tensor, old: Tensor) -> None:

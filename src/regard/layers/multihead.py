@@ -8,7 +8,7 @@ from regard.backends.problem import Problem
 from regard.errors import RegardError
 from regard.layers import torch_weights
 from regard.layers.grouping import heads_problem
-from regard.layers.memory import Memory
+from regard.layers.memory import Memory, check_pairs
 from regard.layers.positions import Alibi
 from regard.layers.projection import Projections
 from regard.layers.record import MultiHeadAttended
@@ -49,6 +49,7 @@ class MultiHeadAttention(nn.Module):
         position_bias: a callable of query and key positions, added to the scores, such as `Alibi(heads)`; a module
             brings its parameters along. Rotary positions are a score: `regard.scores.Rotary("scaled_dot")`.
 
+    >>> import torch
     >>> layer = MultiHeadAttention(12, 3)
     >>> tokens = torch.randn(2, 5, 12)
     >>> layer(tokens, mask=Mask.causal()).shape
@@ -168,20 +169,19 @@ class MultiHeadAttention(nn.Module):
 
     def switch_on(self, heads: int | Sequence[int] | None = None) -> None:
         """Let heads speak again; all of them by default."""
-        if heads is None or self.head_gate is None:
-            self.head_gate = None
-            return
-        chosen = [heads] if isinstance(heads, int) else list(heads)
+        chosen = list(range(self.heads)) if heads is None else [heads] if isinstance(heads, int) else list(heads)
         self._check_heads(chosen)
-        gate = self.head_gate.clone()
-        gate[chosen] = 1.0
-        self.head_gate = None if bool((gate == 1).all()) else gate
+        if self.head_gate is not None:
+            gate = self.head_gate.clone()
+            gate[chosen] = 1.0
+            self.head_gate = None if bool((gate == 1).all()) else gate
 
     @classmethod
     def from_torch(cls, module: nn.MultiheadAttention) -> "MultiHeadAttention":
         """A layer with a copy of the weights of nn.MultiheadAttention.
 
-        It takes (batch, tokens, dim) whatever the module's batch_first was. `Mask.from_multihead` converts masks.
+        It takes (batch, tokens, dim) whatever the module's batch_first was; `Mask.from_multihead` converts masks.
+        A query that may see no key gets 0 from every head here, and NaN there.
         """
         return torch_weights.from_torch(cls, module)
 
@@ -225,7 +225,7 @@ class MultiHeadAttention(nn.Module):
 
     def _prepare(self, key: Tensor, value: Tensor | None, first: int) -> tuple[Tensor, Tensor]:
         value = key if value is None else value
-        check_inputs(key, key, value)
+        check_pairs(key, value)
         key, value = self.input.key_value(key, value)
         return self.score.prepare_key(key, first), value
 

@@ -78,12 +78,15 @@ def pool(problem: Problem, sink: Tensor | None, backend: str) -> Tensor:
     if sink is not None:
         return pool_inspect(problem, sink, backend).output
     chosen = choose(problem, backend, log_mass=False)
+    if chosen.blank_padding:
+        problem = problem.without_padding()
     return _without_autocast(chosen.run, problem)[0]
 
 
 def pool_inspect(problem: Problem, sink: Tensor | None, backend: str) -> Attended:
     """Run a prepared problem for its record."""
     chosen = choose(problem, backend, log_mass=True)
+    problem = problem.without_padding()
     output, log_mass = _without_autocast(chosen.run, problem)
     assert log_mass is not None
     if sink is not None:

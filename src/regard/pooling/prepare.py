@@ -66,19 +66,7 @@ def to_problem(form: Form, value: Tensor, settings: Settings) -> Problem:
         mask = Mask.expect(mask).place(
             batch=batch, queries=queries, keys=keys, device=value.device, first_query=settings.first_query
         )
-    padding = mask.unseen_keys(keys, value.device)
-    if padding is not None:
-        # Padding may hold any finite garbage: blank it, or a score of 1e38 squared would be inf, and 0 * inf NaN.
-        form, value = form._replace(key=_blank(form.key, padding)), _blank(value, padding)
-    return problem._replace(form=form, value=value, mask=mask)
-
-
-def _blank(tokens: Tensor, padding: Tensor) -> Tensor:
-    """tokens: (*batch, keys, dim), padding: (*batch, keys, 1); tokens shared along an axis stay shared."""
-    for axis in range(tokens.ndim - 2):
-        if tokens.shape[axis] == 1 < padding.shape[axis]:
-            padding = padding.all(axis, keepdim=True)
-    return tokens.masked_fill(padding, 0.0)
+    return problem._replace(mask=mask)
 
 
 def checked_callable(

@@ -7,6 +7,7 @@ from regard.backends.problem import Problem
 from regard.scores.forms import CallableForm
 
 NAME = "blocked"
+BLANK_PADDING = True
 
 
 def refuse(problem: Problem, log_mass: bool) -> str | None:

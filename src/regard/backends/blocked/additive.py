@@ -25,8 +25,9 @@ from regard.backends.blocked.tiles import Tiles, add_shared
 GROUP = 4
 
 # The scaled denominator is at least e^(-8 reach): up to this |a| and |b| it stays so far above the smallest normal
-# number that no term that counts is lost. Tiles with larger activations take tanh itself.
-LARGEST_REACH = {torch.float32: 8.0, torch.float64: 80.0}
+# number that no term that counts is lost; and the exponentials, whose error grows with their argument, keep to
+# TANH_ERROR. Tiles with larger activations take tanh itself.
+LARGEST_REACH = {torch.float32: 8.0, torch.float64: 32.0}
 
 # Bound on the error of each tanh and of its derivative, in units of the dtype's eps.
 TANH_ERROR = 64.0
@@ -40,68 +41,66 @@ class AdditiveTiles(Tiles):
         super().__init__(operands, needs)
         self.query, self.key, self.weight = operands
         self.members = _subsets(self.query)
+        self.signs = 2 * self.members - 1
         self.query_products = _products(self.query, self.members)
         self.key_products = _products(self.key, self.members)
-        self.signs = 2 * self.members - 1
-        self.coefficients = _by_group(self.weight) @ self.signs.mT
-        self.numerators = self.query_products * self.coefficients
-        self.query_products = self.query_products.expand_as(self.numerators)
+        numerators = self.query_products * (_by_group(self.weight) @ self.signs.mT)
+        # The factors of N and of D side by side, (groups, *batch, queries, 2, 16): one matrix product gives both.
+        self.factors = torch.stack([numerators, self.query_products.expand_as(numerators)], dim=-2)
         self.reach = LARGEST_REACH[self.query.dtype]
         self.query_reach, self.key_reach = _reach(self.query), _reach(self.key)
-        self.product_grads: list[Tensor] = []
         if any(needs):
-            self.product_grads = [
-                torch.zeros_like(x) for x in (self.numerators, self.query_products, self.key_products)
-            ]
+            self.swapped_factors = self.factors.flip(-2)
+            self.to_swapped = torch.zeros_like(self.factors)
+            self.to_keys = torch.zeros_like(self.key_products)
 
     def scores(self, rows: slice, cols: slice) -> Tensor:
         """Sum over groups of N / D."""
         if not self._within_reach(rows, cols):
             return self._tanh_scores(rows, cols)
         total: Tensor | None = None
-        upper = lower = None
-        for numerator, products, keys in zip(self.numerators, self.query_products, self.key_products, strict=True):
-            facing = keys[..., cols, :].mT
-            upper = torch.matmul(numerator[..., rows, :], facing, out=upper)
-            lower = torch.matmul(products[..., rows, :], facing, out=lower)
+        both: Tensor | None = None
+        for factors, facing in zip(self.factors, self.key_products, strict=True):
+            both = torch.matmul(_rows(factors, rows), facing[..., cols, :].mT, out=both)
+            upper, lower = _apart(both)
             total = upper / lower if total is None else total.addcdiv_(upper, lower)
         assert total is not None
         return total
 
     def backward(self, rows: slice, cols: slice, grad: Tensor) -> None:
-        """dN = dS / D and -dD = dS N / D^2 for each group, then matrix products to the factors."""
+        """dN = dS / D and dD = -dS N / D^2 for each group, then matrix products to the factors.
+
+        Both overwrite N and D, which leaves dD where N was and dN where D was: hence the swapped factors.
+        """
         if not self._within_reach(rows, cols):
             self._tanh_backward(rows, cols, grad)
             return
-        upper = lower = None
+        both: Tensor | None = None
         for group, keys in enumerate(self.key_products):
             facing = keys[..., cols, :]
-            numerator, products = self.numerators[group][..., rows, :], self.query_products[group][..., rows, :]
-            upper = torch.matmul(numerator, facing.mT, out=upper)
-            lower = torch.matmul(products, facing.mT, out=lower)
+            both = torch.matmul(_rows(self.factors[group], rows), facing.mT, out=both)
+            upper, lower = _apart(both)
             upper.div_(lower)
             torch.div(grad, lower, out=lower)
-            upper.mul_(lower)
-            to_numerators, to_products, to_keys = (total[group] for total in self.product_grads)
-            add_shared(to_numerators[..., rows, :], lower @ facing)
-            add_shared(to_products[..., rows, :], (upper @ facing).neg_())
-            add_shared(to_keys[..., cols, :], (lower.mT @ numerator).sub_(upper.mT @ products))
+            upper.mul_(lower).neg_()
+            add_shared(_rows(self.to_swapped[group], rows), both @ facing)
+            add_shared(self.to_keys[group][..., cols, :], both.mT @ _rows(self.swapped_factors[group], rows))
 
     def gradients(self) -> list[Tensor | None]:
         """From the subset products back to a, b and w; tiles that took tanh have added theirs already.
 
         The scaling of the products cancels in the ratio and so counts as a constant: d u_S / d a_i is 2 u_S.
         """
-        to_numerators, to_products, to_keys = self.product_grads
-        members = self.members
         if self.needs[0]:
-            pull = (to_numerators * self.numerators).addcmul_(to_products, self.query_products)
-            self._add_all(0, _ungroup(2 * (pull @ members), self.query))
+            pull = (self.to_swapped * self.swapped_factors).sum(-2)
+            self._add_all(0, _ungroup(2 * (pull @ self.members), self.query))
         if self.needs[1]:
-            self._add_all(1, _ungroup(2 * ((to_keys * self.key_products) @ members), self.key))
+            pull = self.to_keys * self.key_products
+            self._add_all(1, _ungroup(2 * (pull @ self.members), self.key))
         if self.needs[2]:
-            pull = (to_numerators * self.query_products).sum(-2, keepdim=True) @ self.signs
-            self._add_all(2, _ungroup(pull, self.weight))
+            to_numerators = self.to_swapped[..., 1, :]
+            pull = (to_numerators * self.query_products).sum(-2, keepdim=True)
+            self._add_all(2, _ungroup(pull @ self.signs, self.weight))
         return self.grads
 
     def _add_all(self, index: int, grad: Tensor) -> None:
@@ -135,6 +134,17 @@ class AdditiveTiles(Tiles):
     def _tanh(self, rows: slice, cols: slice, unit: int) -> Tensor:
         one = slice(unit, unit + 1)
         return (self.query[..., rows, one] + self.key[..., cols, one].mT).tanh_()
+
+
+def _rows(factors: Tensor, rows: slice) -> Tensor:
+    """(*batch, queries, 2, 16) -> (*batch, 2 rows, 16), a view."""
+    return factors[..., rows, :, :].flatten(-3, -2)
+
+
+def _apart(both: Tensor) -> tuple[Tensor, Tensor]:
+    """(*batch, 2 rows, cols) -> N and D, (*batch, rows, cols) each, as views."""
+    upper, lower = both.unflatten(-2, (-1, 2)).unbind(-2)
+    return upper, lower
 
 
 def _subsets(like: Tensor) -> Tensor:

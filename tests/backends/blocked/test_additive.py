@@ -1,0 +1,103 @@
+"""Identity A: additive tiles without a tanh per pair, inside the bound that the file states."""
+
+import pytest
+import torch
+from tests.contracts.agreement import group_sums
+
+from regard.backends.blocked import additive
+from regard.backends.blocked.additive import LARGEST_REACH, TANH_ERROR, AdditiveTiles
+
+ALL = slice(0, 101), slice(0, 103)
+DTYPES = [torch.float32, torch.float64]
+
+
+def drawn(reach, hidden, dtype, heads=2):
+    """Queries, keys and weights; |activations| reach up to `reach` and cancel, where their rounding is seen most."""
+    signs = 2 * torch.randint(2, (heads, 1, hidden)) - 1
+    centre = reach * signs * (1 - 0.1 * torch.rand(heads, 1, hidden, dtype=torch.float64))
+    query, key = (side * centre + 0.3 * torch.randn(heads, n, hidden) for side, n in ((1, 101), (-1, 103)))
+    query, key = (x.clamp(-reach, reach) for x in (query, key))
+    weight = 2.0 * torch.randint(2, (heads, 1, hidden)) - 1
+    return [x.to(dtype) for x in (query, key, weight)]
+
+
+def by_tanh(query, key, weight):
+    """eq. 12 in more digits than float64 needs: long double is not to be had, so float64 by tanh itself."""
+    hidden = torch.tanh(query.double().unsqueeze(-2) + key.double().unsqueeze(-3))
+    return (hidden * weight.double().unsqueeze(-2)).sum(-1)
+
+
+@pytest.mark.parametrize("hidden", [1, 4, 7, 64])
+@pytest.mark.parametrize("share", [0.01, 0.1, 0.5, 1.0])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_score_is_off_by_at_most_the_written_bound(dtype, share, hidden):
+    operands = drawn(share * LARGEST_REACH[dtype], hidden, dtype)
+    tiles = AdditiveTiles(operands, [False] * 3)
+    assert tiles._within_reach(*ALL)
+    allowed = TANH_ERROR * torch.finfo(dtype).eps * operands[2].double().abs().sum(-1).max()
+    assert (tiles.scores(*ALL).double() - by_tanh(*operands)).abs().max() <= allowed
+
+
+@pytest.mark.parametrize("share", [0.01, 0.3, 1.0])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_gradient_is_off_by_at_most_the_written_bound(dtype, share):
+    operands = drawn(share * LARGEST_REACH[dtype], 7, dtype)
+    tiles = AdditiveTiles(operands, [True] * 3)
+    grad = torch.randn(2, 101, 103, dtype=torch.float64).to(dtype)
+    tiles.backward(*ALL, grad.clone())
+    leaves = [x.double().requires_grad_() for x in operands]
+    exact = torch.autograd.grad(by_tanh(*leaves), leaves, grad.double())
+    each = TANH_ERROR * torch.finfo(dtype).eps
+    size, weight = grad.double().abs(), group_sums(operands[2].double().abs())
+    allowed = (
+        size.sum(-1, keepdim=True) * weight,
+        size.sum(-2).unsqueeze(-1) * weight,
+        size.sum((-2, -1))[:, None, None],
+    )
+    for found, right, bound in zip(tiles.gradients(), exact, allowed, strict=True):
+        assert ((found.double() - right).abs() <= each * bound).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_tiles_beyond_the_reach_take_tanh_and_stay_exact(dtype):
+    operands = drawn(1.01 * LARGEST_REACH[dtype], 7, dtype)
+    operands[0][0, 0, 0] = 1.01 * LARGEST_REACH[dtype]
+    tiles = AdditiveTiles(operands, [False] * 3)
+    assert not tiles._within_reach(*ALL)
+    allowed = 4 * torch.finfo(dtype).eps * operands[2].double().abs().sum(-1).max()
+    assert (tiles.scores(*ALL).double() - by_tanh(*operands)).abs().max() <= allowed
+
+
+@pytest.mark.parametrize("garbage", [torch.nan, torch.inf, 1e30])
+def test_one_wild_token_leaves_the_others_alone(garbage):
+    query, key, weight = drawn(1.0, 7, torch.float32)
+    key[:, 3] = garbage
+    scores = AdditiveTiles([query, key, weight], [False] * 3).scores(*ALL)
+    others = [j for j in range(103) if j != 3]
+    exact = by_tanh(query, key[:, others], weight)
+    allowed = TANH_ERROR * torch.finfo(torch.float32).eps * weight.double().abs().sum(-1).max()
+    assert (scores[..., others].double() - exact).abs().max() <= allowed
+
+
+def test_no_tensor_has_a_hidden_axis_over_pairs():
+    """A tile holds a numerator and a denominator for each pair; the textbook form would hold 64 hidden units."""
+    query, key, weight = drawn(1.0, 64, torch.float32, heads=1)
+    tiles = AdditiveTiles([query, key, weight], [False] * 3)
+    largest = 0
+
+    class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            nonlocal largest
+            result = function(*args, **(kwargs or {}))
+            if isinstance(result, torch.Tensor) and result._base is None:
+                largest = max(largest, result.numel())
+            return result
+
+    with Watch():
+        tiles.scores(*ALL)
+    assert 0 < largest <= 2 * 101 * 103
+
+
+def test_units_are_grouped_and_ungrouped_without_loss():
+    tokens = torch.randn(2, 5, 7)
+    assert torch.equal(additive._ungroup(additive._by_group(tokens), tokens), tokens)

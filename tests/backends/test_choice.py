@@ -1,0 +1,60 @@
+"""auto chooses and can say why; a backend asked for by name runs or refuses with its reason."""
+
+import pytest
+import torch
+
+import regard
+from regard.backends import choice
+from regard.backends.choice import BACKENDS, SMALL
+
+
+def tokens(count, dim=4, batch=2):
+    return torch.randn(batch, count, dim)
+
+
+def chosen(*arguments, **settings):
+    return regard.why(*arguments, **settings).backend
+
+
+def test_dot_products_go_to_torch():
+    assert chosen(tokens(5), tokens(7), tokens(7)) == "torch"
+
+
+@pytest.mark.parametrize("score", ["gaussian", regard.scores.Additive(4, 4, 8), lambda q, k: q @ k.mT])
+def test_small_problems_go_to_the_reference_and_large_ones_to_blocks(score):
+    assert chosen(tokens(5), tokens(7), tokens(7), score) == "reference"
+    assert chosen(tokens(256), tokens(256), tokens(256), score) == "blocked"
+
+
+def test_auto_changes_over_at_the_size_it_names():
+    side = int((SMALL // 2) ** 0.5)
+    query, key = tokens(side, 1), tokens(SMALL // 2 // side, 1)
+    assert chosen(query, key, key, "gaussian") == "reference"
+    query, key = tokens(side + 1, 1), tokens(SMALL // 2 // side + 1, 1)
+    assert chosen(query, key, key, "gaussian") == "blocked"
+
+
+@pytest.mark.parametrize(("queries", "keys", "batch"), [(0, 3, 2), (3, 0, 2), (3, 3, 0)])
+def test_what_is_empty_is_left_to_the_equations(queries, keys, batch):
+    assert chosen(tokens(queries, batch=batch), tokens(keys, batch=batch), tokens(keys, batch=batch)) == "reference"
+
+
+def test_an_unknown_backend_is_refused_with_the_names_there_are():
+    with pytest.raises(regard.RegardError, match="backend: got 'cuda'; needed \"auto\" or one of blocked, reference"):
+        chosen(tokens(5), tokens(7), tokens(7), backend="cuda")
+
+
+def test_a_named_backend_that_cannot_run_gives_its_reason_and_never_falls_back():
+    with pytest.raises(regard.RegardError, match="torch refuses: it knows dot products only"):
+        regard.attend(tokens(5), tokens(7), tokens(7), "gaussian", backend="torch")
+
+
+def test_every_backend_but_the_chosen_one_has_something_against_it():
+    record = regard.why(tokens(5), tokens(7), tokens(7), "gaussian", backend="blocked")
+    assert set(record.refusals) == set(BACKENDS) - {"blocked"}
+    assert record.refusals["torch"] == "it knows dot products only"
+    assert all(record.refusals.values())
+
+
+def test_the_names_auto_knows_are_the_backends_in_the_list():
+    assert {choice.TORCH, choice.REFERENCE, choice.BLOCKED} == set(BACKENDS.values())

@@ -1,0 +1,43 @@
+"""The record that backends are given: its sizes, and how much work the textbook form would be."""
+
+import pytest
+import torch
+
+from regard import RegardError
+from regard.backends.problem import Problem
+from regard.scores.forms import AdditiveForm, CallableForm, DistanceForm, DotForm
+from regard.scores.links import LINKS
+
+
+def zeros(*shape):
+    return torch.zeros(shape)
+
+
+def test_sizes_are_read_off_query_and_value():
+    problem = Problem(DotForm(zeros(2, 5, 3), zeros(2, 7, 3), 1.0), zeros(2, 7, 4))
+    assert (problem.queries, problem.keys, problem.batch) == (5, 7, (2,))
+
+
+def test_the_batch_is_what_all_tensors_broadcast_to_parameters_included():
+    form = AdditiveForm(zeros(2, 1, 1, 5, 3), zeros(1, 1, 1, 7, 3), zeros(1, 1, 11, 1, 3))
+    assert Problem(form, zeros(1, 13, 1, 7, 4)).batch == (2, 13, 11)
+
+
+def test_a_parameter_that_does_not_fit_is_refused():
+    form = DistanceForm(zeros(2, 5, 3), zeros(2, 7, 3), zeros(3, 1, 1), LINKS["gaussian"])
+    with pytest.raises(RegardError, match="score: got batch axes"):
+        _ = Problem(form, zeros(2, 7, 4)).batch
+
+
+@pytest.mark.parametrize(
+    ("form", "work"),
+    [
+        (DotForm(zeros(2, 5, 3), zeros(2, 7, 3), 1.0), 2 * 5 * 7),
+        (AdditiveForm(zeros(2, 5, 3), zeros(2, 7, 3), zeros(1, 1, 3)), 2 * 5 * 7 * 3),
+        (DistanceForm(zeros(2, 5, 3), zeros(2, 7, 3), zeros(1, 1, 1), LINKS["gaussian"]), 2 * 5 * 7 * 3),
+        (CallableForm(zeros(2, 5, 3), zeros(2, 7, 3), torch.cdist), 2 * 5 * 7 * 3),
+    ],
+    ids=["dot", "additive", "distance", "callable"],
+)
+def test_work_counts_what_the_textbook_form_would_hold(form, work):
+    assert Problem(form, zeros(2, 7, 4)).work == work

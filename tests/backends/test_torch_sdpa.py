@@ -1,0 +1,162 @@
+"""The torch backend calls scaled_dot_product_attention: the same numbers, values and gradients, or a reason why not."""
+
+import pytest
+import torch
+from tests import bounds
+from tests.contracts.agreement import watched
+from torch.nn.functional import scaled_dot_product_attention
+
+import regard
+from regard import Mask
+from regard.backends import torch_sdpa
+
+QUERIES, KEYS, DIM, VALUE = 5, 7, 3, 11
+
+
+def tokens(count, dim, *batch, dtype=torch.float64):
+    return torch.randn(*batch, count, dim, dtype=dtype).requires_grad_()
+
+
+def drawn(*batch, queries=QUERIES, keys=KEYS):
+    return tokens(queries, DIM, *batch), tokens(keys, DIM, *batch), tokens(keys, VALUE, *batch)
+
+
+def assert_equal_with_gradients(ours, theirs, leaves):
+    assert ours.shape == theirs.shape
+    bounds.assert_same(ours, theirs)
+    cotangent = torch.randn_like(ours)
+    found = torch.autograd.grad(ours, leaves, cotangent)
+    expected = torch.autograd.grad(theirs, leaves, cotangent)
+    for left, right in zip(found, expected, strict=True):
+        bounds.assert_close(left, right, bounds.roundings(right, 16))
+
+
+SCORED = {
+    "plain": {},
+    "causal": {"is_causal": True},
+    "boolean mask": {"attn_mask": torch.rand(QUERIES, KEYS) < 0.7},
+    "mask per head": {"attn_mask": torch.rand(2, 3, QUERIES, KEYS) < 0.7},
+    "float bias": {"attn_mask": torch.randn(QUERIES, KEYS, dtype=torch.float64)},
+}
+
+
+def in_our_words(settings):
+    mask = settings.get("attn_mask")
+    if settings.get("is_causal"):
+        return {"mask": Mask.causal(align="top_left")}
+    if mask is None:
+        return {}
+    return {"mask": Mask.from_sdpa(mask)} if mask.dtype == torch.bool else {"bias": mask}
+
+
+@pytest.mark.parametrize("backend", ["torch", "blocked", "reference", "auto"])
+@pytest.mark.parametrize("name", SCORED)
+def test_every_backend_equals_scaled_dot_product_attention(name, backend):
+    settings = SCORED[name]
+    if (mask := settings.get("attn_mask")) is not None and mask.dtype == torch.bool:
+        mask[..., 0] = True  # what torch does with a row without keys is not ours to copy
+    leaves = drawn(2, 3)
+    ours = regard.attend(*leaves, backend=backend, **in_our_words(settings))
+    assert_equal_with_gradients(ours, scaled_dot_product_attention(*leaves, **settings), leaves)
+
+
+@pytest.mark.parametrize("backend", ["torch", "blocked", "reference"])
+def test_a_scale_of_ones_own(backend):
+    leaves = drawn(2, 3)
+    ours = regard.attend(*leaves, regard.scores.ScaledDot(0.3), backend=backend)
+    assert_equal_with_gradients(ours, scaled_dot_product_attention(*leaves, scale=0.3), leaves)
+
+
+@pytest.mark.parametrize("backend", ["torch", "blocked", "reference"])
+def test_grouped_heads_are_a_shared_axis(backend):
+    """Six query heads over two heads of keys: (batch, kv_heads, group, ...) here, enable_gqa there."""
+    query = tokens(QUERIES, DIM, 2, 2, 3)
+    key, value = tokens(KEYS, DIM, 2, 2, 1), tokens(KEYS, VALUE, 2, 2, 1)
+    mask = torch.rand(2, 2, 3, QUERIES, KEYS) < 0.8
+    mask[..., 0] = True
+    ours = regard.attend(query, key, value, mask=Mask.keep(mask), backend=backend)
+    theirs = scaled_dot_product_attention(
+        query.flatten(1, 2), key.squeeze(2), value.squeeze(2), attn_mask=mask.flatten(1, 2), enable_gqa=True
+    )
+    assert_equal_with_gradients(ours, theirs.unflatten(1, (2, 3)), (query, key, value))
+
+
+@pytest.mark.parametrize("batch", [(), (2,), (2, 3), (2, 3, 2), (2, 1, 3, 2)], ids=len)
+@pytest.mark.parametrize("masked", [False, True])
+def test_any_number_of_batch_axes(batch, masked):
+    leaves = drawn(*batch)
+    mask = Mask.keep(torch.rand(*batch, QUERIES, KEYS) < 0.5) if masked else None
+    with watched() as ran:
+        ours = regard.attend(*leaves, mask=mask, backend="torch")
+    assert ran == ["torch"]
+    assert_equal_with_gradients(ours, regard.attend(*leaves, mask=mask, backend="reference"), leaves)
+
+
+@pytest.mark.parametrize(
+    "batches",
+    [((2, 3), (2, 1), (2, 1)), ((2, 1), (1, 3), (2, 3)), ((1, 1), (1, 1), (2, 3)), ((1,), (2,), (2,))],
+    ids=str,
+)
+def test_shared_axes_of_up_to_two_batch_axes(batches):
+    sizes = ((QUERIES, DIM), (KEYS, DIM), (KEYS, VALUE))
+    leaves = [tokens(*size, *batch) for size, batch in zip(sizes, batches, strict=True)]
+    ours = regard.attend(*leaves, backend="torch")
+    assert_equal_with_gradients(ours, regard.attend(*leaves, backend="reference"), leaves)
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"score": "gaussian"}, "it knows dot products only"),
+        ({"score": regard.scores.ScaledDot(softcap=3.0)}, "it has no softcap"),
+        ({"score": regard.scores.ScaledDot(sink=3)}, "it does not return log_mass"),
+        ({"bias": lambda i, j: -(i[:, None] - j).double()}, "it takes no callable bias"),
+        (
+            {"bias": torch.zeros(KEYS, dtype=torch.float64, requires_grad=True)},
+            "the gradient of the bias would materialise the weights",
+        ),
+    ],
+    ids=["distance", "softcap", "sink", "callable bias", "bias gradient"],
+)
+def test_it_refuses_what_the_call_cannot_do(settings, reason):
+    with pytest.raises(regard.RegardError, match=f"torch refuses: {reason}"):
+        regard.attend(*drawn(2, 3), backend="torch", **settings)
+
+
+def test_it_refuses_to_round_a_bias():
+    half = [x.detach().half() for x in drawn(2, 3)]
+    with pytest.raises(regard.RegardError, match="round the bias to half precision"):
+        regard.attend(*half, bias=torch.zeros(KEYS), backend="torch")
+    single = [x.detach().float() for x in drawn(2, 3)]
+    with pytest.raises(regard.RegardError, match="round the bias to float32"):
+        regard.attend(*single, bias=torch.zeros(KEYS, dtype=torch.float64), backend="torch")
+
+
+def test_it_refuses_to_materialise_a_large_mask(monkeypatch):
+    monkeypatch.setattr(torch_sdpa, "LARGEST_MASK", QUERIES * KEYS - 1)
+    window = Mask.window(1, 1, align="top_left")
+    with pytest.raises(regard.RegardError, match=f"materialised with {QUERIES * KEYS} entries"):
+        regard.attend(*drawn(2, 3), mask=window, backend="torch")
+    assert regard.why(*drawn(2, 3), mask=Mask.causal(align="top_left")).backend == "torch"
+
+
+def test_it_refuses_to_copy_a_shared_batch_axis():
+    query, key, value = tokens(QUERIES, DIM, 2, 3, 2), tokens(KEYS, DIM, 2, 1, 2), tokens(KEYS, VALUE, 2, 1, 2)
+    with pytest.raises(regard.RegardError, match="a shared batch axis would be copied"):
+        regard.attend(query, key, value, backend="torch")
+
+
+@pytest.mark.parametrize("empty", [0, 1, 2])
+def test_it_refuses_what_is_empty(empty):
+    leaves = [x[..., :0, :] if at == empty or (at and empty) else x for at, x in enumerate(drawn(2, 3))]
+    with pytest.raises(regard.RegardError, match="an input is empty"):
+        regard.attend(*leaves, backend="torch")
+
+
+def test_a_bias_of_minus_infinity_everywhere_is_an_empty_row():
+    leaves = drawn(2, 3)
+    bias = torch.zeros(QUERIES, KEYS, dtype=torch.float64)
+    bias[1] = -torch.inf
+    output = regard.attend(*leaves, bias=bias, backend="torch")
+    assert (output[..., 1, :] == 0).all()
+    assert_equal_with_gradients(output, regard.attend(*leaves, bias=bias, backend="reference"), leaves)

@@ -1,0 +1,103 @@
+"""Heads that share keys mean what heads with keys of their own mean: masks, parameters, padding."""
+
+import pytest
+import torch
+from tests.bounds import assert_same
+from tests.layers.sizes import BATCH, KEYS, QUERIES, free_sizes, inputs
+from torch import nn
+
+from regard import Mask
+from regard.backends import torch_sdpa
+from regard.scores import Additive, Bilinear, Gaussian, ScaledDot
+
+MASKS = {
+    "lengths": lambda: Mask.lengths(torch.tensor([7, 3, 0])),
+    "keys": lambda: Mask.keys(torch.rand(BATCH, KEYS) > 0.5),
+    "keep": lambda: Mask.keep(torch.rand(QUERIES, KEYS) > 0.5),
+    "keep for all heads": lambda: Mask.keep(torch.rand(BATCH, 1, QUERIES, KEYS) > 0.5),
+    "drop per head": lambda: Mask.drop(torch.rand(BATCH, 6, QUERIES, KEYS) > 0.5),
+    "heads only": lambda: ~Mask.drop(torch.rand(6, 1, KEYS) > 0.5),
+    "lengths per head": lambda: Mask.lengths(torch.randint(0, 8, (BATCH, 6))),
+    "per query": lambda: Mask.lengths_per_query(torch.randint(0, 8, (BATCH, QUERIES))),
+    "documents": lambda: Mask.documents(torch.randint(0, 2, (BATCH, QUERIES)), torch.randint(0, 2, (BATCH, KEYS))),
+    "joined": lambda: (
+        Mask.causal("lower_right") & Mask.lengths(torch.tensor([7, 3, 6])) | ~Mask.keep(torch.rand(6, 5, 7) > 0.3)
+    ),
+}
+
+
+@pytest.mark.parametrize("score", ["scaled_dot", "additive"])
+@pytest.mark.parametrize("name", MASKS)
+def test_masks_mean_the_same_for_grouped_heads(name, score):
+    layer = free_sizes(score, kv_heads=2)
+    query, key, value = inputs(layer, BATCH)
+    mask = MASKS[name]()
+    allowed = mask.to_sdpa((BATCH, 6), QUERIES, KEYS)
+    record = layer.inspect(query, key, value, mask)
+    assert torch.equal(record.weights() > 0, allowed)
+    assert_same(layer(query, key, value, mask), record.output)
+    assert_same(layer.recall(query, layer.remember(key, value, mask)), record.output)
+
+
+def test_garbage_in_padding_does_not_reach_grouped_heads():
+    layer = free_sizes("gaussian", kv_heads=3)
+    query, key, value = inputs(layer, BATCH)
+    mask = Mask.lengths(torch.tensor([7, 3, 5]))
+    wanted = layer(query, key, value, mask)
+    padded = torch.arange(KEYS) >= torch.tensor([[7], [3], [5]])
+    key, value = (x.masked_fill(padded.unsqueeze(-1), 1e300) for x in (key, value))
+    assert_same(layer(query, key, value, mask), wanted)
+
+
+def test_scores_with_parameters_per_head_meet_grouped_heads():
+    sink = ScaledDot(sink=6)
+    nn.init.normal_(sink.sink)
+    for score in (sink, Additive.of_projected(4, 6), Gaussian(torch.rand(6, 1) + 0.5), Bilinear(4, 4, heads=6)):
+        layer = free_sizes(score, kv_heads=2)
+        tensors = inputs(layer, BATCH)
+        assert_same(layer(*tensors), layer.inspect(*tensors).output)
+        assert_same(layer.recall(tensors[0], layer.remember(*tensors[1:])), layer(*tensors))
+
+
+def test_a_callable_sees_groups_and_a_module_brings_its_parameters():
+    seen = []
+
+    class Own(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(()))
+
+        def forward(self, query, key):
+            seen.append((query.shape, key.shape))
+            return self.scale * query @ key.mT
+
+    layer = free_sizes(Own(), kv_heads=2)
+    layer(*inputs(layer, BATCH)).sum().backward()
+    assert seen[0] == ((BATCH, 2, 3, QUERIES, 4), (BATCH, 2, 1, KEYS, 4))
+    assert layer.score.function.scale.grad is not None
+
+
+@pytest.mark.parametrize("score", ["scaled_dot", "additive", "gaussian", "epanechnikov"])
+def test_groups_equal_repeated_keys_at_sizes_that_run_in_blocks(score):
+    layer = free_sizes(score, kv_heads=2)
+    query, key, value = (torch.randn(2, 67, size, dtype=torch.float64) for size in layer.input.inputs)
+    mask = Mask.causal() & Mask.lengths(torch.tensor([67, 31]))
+    outputs = layer(query, key, value, mask), layer.inspect(query, key, value, mask).output
+    assert_same(*outputs, dtype=torch.float32)
+    shared, repeated = (torch.autograd.grad(x.square().sum(), list(layer.parameters())) for x in outputs)
+    for found, wanted in zip(shared, repeated, strict=True):
+        assert_same(found / wanted.abs().max(), wanted / wanted.abs().max(), torch.float32)
+
+
+def test_shared_keys_reach_torch_unrepeated(monkeypatch):
+    seen = []
+
+    def spy(query, key, value, **options):
+        seen.append((query.shape, key.shape, options["enable_gqa"]))
+        return real(query, key, value, **options)
+
+    real = torch_sdpa.functional.scaled_dot_product_attention
+    monkeypatch.setattr(torch_sdpa.functional, "scaled_dot_product_attention", spy)
+    layer = free_sizes(kv_heads=2)
+    layer(*inputs(layer, BATCH))
+    assert seen == [((BATCH, 6, QUERIES, 4), (BATCH, 2, KEYS, 4), True)]

@@ -1,0 +1,177 @@
+"""`attention_interface`, called as transformers calls it, equals their eager attention written out here."""
+
+import functools
+
+import pytest
+import torch
+from tests.bounds import assert_same
+from torch import nn
+
+import regard
+from regard import Mask, RegardError, attention_interface
+from regard.scores import Additive
+
+BATCH, HEADS, KV_HEADS, QUERIES, KEYS, DIM, VALUE_DIM = 2, 6, 2, 5, 11, 4, 3
+
+
+class Module(nn.Module):
+    """What a model's attention module shows to its attention function."""
+
+    def __init__(self, is_causal=True, groups=HEADS // KV_HEADS):
+        super().__init__()
+        self.is_causal = is_causal
+        self.num_key_value_groups = groups
+
+
+def eager(module, query, key, value, attention_mask, scaling, softcap=None, s_aux=None):
+    """The eager attention of transformers (Llama, Gemma 2, GPT-OSS), with an additive 4-D mask."""
+    key, value = (x.repeat_interleave(module.num_key_value_groups, 1) for x in (key, value))
+    scores = query @ key.transpose(2, 3) * scaling
+    if softcap is not None:
+        scores = torch.tanh(scores / softcap) * softcap
+    if attention_mask is not None:
+        scores = scores + attention_mask[:, :, :, : key.shape[-2]]
+    if s_aux is not None:
+        sinks = s_aux.reshape(1, -1, 1, 1).expand(*scores.shape[:3], 1)
+        weights = torch.cat([scores, sinks], -1).softmax(-1)[..., :-1]
+    else:
+        weights = scores.softmax(-1)
+    return (weights @ value).transpose(1, 2).contiguous(), weights
+
+
+def heads(queries=QUERIES, keys=KEYS, kv_heads=KV_HEADS, dtype=torch.float64):
+    shapes = ((HEADS, queries, DIM), (kv_heads, keys, DIM), (kv_heads, keys, VALUE_DIM))
+    return [torch.randn(BATCH, *shape, dtype=dtype).requires_grad_() for shape in shapes]
+
+
+def additive(allowed):
+    return torch.zeros(allowed.shape, dtype=torch.float64).masked_fill(~allowed, torch.finfo(torch.float64).min)
+
+
+def lower_right(queries, keys, window=None):
+    position = torch.arange(queries)[:, None] + keys - queries
+    allowed = torch.arange(keys) <= position
+    return allowed if window is None else allowed & (torch.arange(keys) > position - window)
+
+
+def assert_equal(found, wanted, tensors):
+    assert_same(found, wanted)
+    direction = torch.randn_like(wanted)
+    pairs = zip(
+        torch.autograd.grad(found, tensors, direction),
+        torch.autograd.grad(wanted, tensors, direction, retain_graph=True),
+        strict=True,
+    )
+    for left, right in pairs:
+        assert_same(left / right.abs().max(), right / right.abs().max())
+
+
+@pytest.mark.parametrize("kv_heads", [HEADS, KV_HEADS, 1])
+@pytest.mark.parametrize("queries", [1, QUERIES, KEYS])
+def test_causal_without_a_mask(queries, kv_heads):
+    module, tensors = Module(groups=HEADS // kv_heads), heads(queries, kv_heads=kv_heads)
+    output, weights = attention_interface(module, *tensors, None, dropout=0.0, scaling=0.3, position_ids=None)
+    assert weights is None
+    assert output.shape == (BATCH, queries, HEADS, VALUE_DIM)
+    assert output.is_contiguous()
+    mask = additive(lower_right(queries, KEYS)[None, None])
+    assert_equal(output, eager(module, *tensors, mask, 0.3)[0], tensors)
+
+
+def test_causality_of_call_module_and_default():
+    tensors = heads(KEYS)
+    open_ = eager(Module(), *tensors, None, DIM**-0.5)[0]
+    closed = eager(Module(), *tensors, additive(lower_right(KEYS, KEYS)[None, None]), DIM**-0.5)[0]
+    assert_same(attention_interface(Module(is_causal=False), *tensors, None)[0], open_)
+    assert_same(attention_interface(Module(), *tensors, None, is_causal=False)[0], open_)
+    assert_same(attention_interface(Module(is_causal=False), *tensors, None, is_causal=True)[0], closed)
+    assert_same(attention_interface(nn.Module(), *tensors, None)[0], closed)
+
+
+@pytest.mark.parametrize("masked_heads", [1, HEADS])
+def test_masks_of_four_axes(masked_heads):
+    module, tensors = Module(), heads()
+    allowed = torch.rand(BATCH, masked_heads, QUERIES, KEYS + 2) > 0.4
+    allowed[..., 0] = True
+    wanted = eager(module, *tensors, additive(allowed), 0.5)[0]
+    assert_equal(attention_interface(module, *tensors, allowed, scaling=0.5)[0], wanted, tensors)
+    assert_equal(attention_interface(module, *tensors, additive(allowed), scaling=0.5)[0], wanted, tensors)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.float32])
+def test_padding_of_two_axes_joins_causality(dtype):
+    module, tensors = Module(), heads()
+    real = torch.ones(BATCH, KEYS, dtype=torch.bool)
+    real[1, :4] = False
+    allowed = real[:, None, None] & lower_right(QUERIES, KEYS)
+    wanted = eager(module, *tensors, additive(allowed), 0.5)[0]
+    assert_equal(attention_interface(module, *tensors, real.to(dtype), scaling=0.5)[0], wanted, tensors)
+
+
+def test_padding_that_leaves_nothing_gives_zero():
+    tensors = heads(KEYS)
+    real = torch.ones(BATCH, KEYS, dtype=torch.int64)
+    real[1, :3] = 0
+    output, weights = attention_interface(Module(), *tensors, real, output_attentions=True)
+    assert not output[1, :3].any()
+    assert not weights[1, :, :3].any()
+    assert all(grad.isfinite().all() for grad in torch.autograd.grad(output.sum(), tensors))
+
+
+@pytest.mark.parametrize("queries", [1, QUERIES])
+def test_a_sliding_window_where_no_mask_speaks(queries):
+    module, tensors = Module(), heads(queries)
+    wanted = eager(module, *tensors, additive(lower_right(queries, KEYS, window=3)[None, None]), 0.5)[0]
+    assert_equal(attention_interface(module, *tensors, None, scaling=0.5, sliding_window=3)[0], wanted, tensors)
+    everything = torch.ones(1, 1, queries, KEYS, dtype=torch.bool)
+    wanted = eager(module, *tensors, None, 0.5)[0]
+    assert_same(attention_interface(module, *tensors, everything, scaling=0.5, sliding_window=3)[0], wanted)
+
+
+def test_softcap_sinks_and_weights():
+    module, tensors = Module(), heads()
+    sinks = torch.randn(HEADS, dtype=torch.float64, requires_grad=True)
+    mask = additive(lower_right(QUERIES, KEYS)[None, None])
+    wanted, exact = eager(module, *tensors, mask, 2.0, softcap=1.5, s_aux=sinks)
+    options = {"scaling": 2.0, "softcap": 1.5, "s_aux": sinks}
+    assert_equal(attention_interface(module, *tensors, None, **options)[0], wanted, [*tensors, sinks])
+    output, weights = attention_interface(module, *tensors, None, **options, output_attentions=True)
+    assert_same(output, wanted)
+    assert_same(weights, exact)
+
+
+def test_a_position_bias_is_added():
+    module, tensors = Module(), heads()
+    bias = torch.randn(1, HEADS, QUERIES, KEYS, dtype=torch.float64)
+    wanted = eager(module, *tensors, bias, 0.5)[0]
+    assert_same(attention_interface(module, *tensors, None, 0.0, 0.5, False, position_bias=bias)[0], wanted)
+    mask = additive(lower_right(QUERIES, KEYS)[None, None])
+    wanted = eager(module, *tensors, mask + bias, 0.5)[0]
+    assert_same(attention_interface(module, *tensors, mask, 0.0, 0.5, position_bias=bias)[0], wanted)
+
+
+@pytest.mark.parametrize("score", ["gaussian", "cosine", Additive.of_projected(DIM, HEADS).double()], ids=str)
+def test_any_score(score):
+    query, key, value = heads()
+    interface = functools.partial(attention_interface, score=score)
+    found = interface(Module(), query, key, value, None, scaling=0.1, output_attentions=True)
+    key, value = (x.repeat_interleave(HEADS // KV_HEADS, 1) for x in (key, value))
+    record = regard.inspect(query, key, value, score, Mask.causal("lower_right"))
+    assert_same(found[0], record.output.transpose(1, 2))
+    assert_same(found[1], record.weights())
+
+
+def test_autocast_and_dropout():
+    tensors = heads(dtype=torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert attention_interface(Module(), *tensors, None)[0].dtype == torch.bfloat16
+    first, second = (attention_interface(Module(), *tensors, None, dropout=0.5)[0] for _ in range(2))
+    assert not torch.equal(first, second)
+
+
+def test_errors_name_the_argument():
+    query, key, value = heads()
+    with pytest.raises(RegardError, match=r"attention_mask: got bool .*needed 4-D"):
+        attention_interface(Module(), query, key, value, torch.ones(BATCH, QUERIES, KEYS).bool())
+    with pytest.raises(RegardError, match=r"key: got query .*dividing those of the query"):
+        attention_interface(Module(), query[:, :3], key, value, None)

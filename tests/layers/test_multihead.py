@@ -1,0 +1,327 @@
+"""Multi-head attention over any score equals eq. 14, and nn.MultiheadAttention where that has an answer."""
+
+import copy
+
+import pytest
+import torch
+from tests.bounds import assert_same
+from tests.layers.sizes import BATCH, KEYS, QUERIES, free_sizes, inputs
+from torch import nn
+from torch.nn import functional
+
+import regard
+from regard import Mask, MultiHeadAttention, RegardError
+from regard.layers import Alibi
+from regard.scores import Gaussian, Rotary, ScaledDot
+from regard.scores.names import WITH_SIZES, WITHOUT_SIZES
+
+NAMES = sorted([*WITH_SIZES, *WITHOUT_SIZES])
+
+
+def sum_of_heads(layer, query, key, value, mask=None):
+    """Eq. 14 read aloud: each head by itself through `attend`, each through its own columns of Wo."""
+    weights = layer.input.parts()
+    biases = layer.input.bias.split(layer.input.outputs)
+    projected = [functional.linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases, strict=True)]
+    output = layer.output.bias
+    for head in range(layer.heads):
+        q, k, v = (
+            x.unflatten(-1, (heads, -1))[..., head * heads // layer.heads, :]
+            for x, heads in zip(projected, (layer.heads, layer.kv_heads, layer.kv_heads), strict=True)
+        )
+        score = of_one_head(layer.score, head)
+        columns = slice(head * layer.value_head_dim, (head + 1) * layer.value_head_dim)
+        output = output + regard.attend(q, k, v, score, mask) @ layer.output.weight[:, columns].mT
+    return output
+
+
+def of_one_head(score, head):
+    """The score with the parameters of one head."""
+    alone = copy.deepcopy(score)
+    for name, parameter in [*alone.named_parameters(), *alone.named_buffers()]:
+        if parameter.ndim > 1:
+            path, _, last = name.rpartition(".")
+            setattr(alone.get_submodule(path), last, nn.Parameter(parameter.detach()[head]))
+    return alone
+
+
+@pytest.mark.parametrize("kv_heads", [6, 2, 1])
+@pytest.mark.parametrize("score", NAMES)
+def test_the_layer_is_the_sum_of_its_projected_heads(score, kv_heads):
+    layer = free_sizes(score, kv_heads=kv_heads)
+    nn.init.normal_(layer.input.bias)
+    query, key, value = inputs(layer, BATCH)
+    mask = Mask.lengths(torch.tensor([7, 3, 5]))
+    assert_same(layer(query, key, value, mask), sum_of_heads(layer, query, key, value, mask))
+
+
+@pytest.mark.parametrize("kv_heads", [6, 3])
+@pytest.mark.parametrize("score", NAMES)
+def test_every_score_has_gradients_to_all_parameters(score, kv_heads):
+    layer = free_sizes(score, kv_heads=kv_heads)
+    nn.init.normal_(layer.input.bias)
+    layer(*inputs(layer, BATCH)).square().sum().backward()
+    for name, parameter in layer.named_parameters():
+        if score == "boxcar" and name in {"input.query_weight", "input.key_weight"}:
+            assert parameter.grad is None or not parameter.grad.any(), "a boxcar is flat"
+        else:
+            assert parameter.grad.isfinite().all(), name
+            assert parameter.grad.abs().sum() > 0, name
+
+
+def test_gradients_of_the_layer_are_those_of_its_heads():
+    layer = free_sizes("additive", kv_heads=2)
+    tensors = [x.requires_grad_() for x in inputs(layer, BATCH)]
+    layer(*tensors).square().sum().backward()
+    found = [x.grad for x in (*tensors, *layer.input.parameters(), *layer.output.parameters())]
+    for tensor in (*tensors, *layer.parameters()):
+        tensor.grad = None
+    sum_of_heads(layer, *tensors).square().sum().backward()
+    wanted = [x.grad for x in (*tensors, *layer.input.parameters(), *layer.output.parameters())]
+    for left, right in zip(found, wanted, strict=True):
+        assert_same(left / right.abs().max(), right / right.abs().max())
+
+
+# nn.MultiheadAttention
+
+
+# Shapes, masks, groups
+
+
+@pytest.mark.parametrize("batch", [(), (3,), (3, 2), (0,)], ids=str)
+@pytest.mark.parametrize("kv_heads", [6, 2])
+def test_any_number_of_batch_axes(batch, kv_heads):
+    layer = free_sizes(kv_heads=kv_heads)
+    query, key, value = inputs(layer, *batch)
+    found = layer(query, key, value)
+    assert found.shape == (*batch, QUERIES, 19)
+    record = layer.inspect(query, key, value)
+    assert record.weights().shape == (*batch, 6, QUERIES, KEYS)
+    assert record.log_mass.shape == (*batch, 6, QUERIES)
+    assert record.heads.output.shape == (*batch, 6, QUERIES, 3)
+    assert_same(record.output, found)
+    assert_same(layer.recall(query, layer.remember(key, value)), found)
+    if batch == (3, 2):
+        assert_same(found.flatten(0, 1), layer(*(x.flatten(0, 1) for x in (query, key, value))))
+
+
+def test_keys_are_shared_over_a_batch_axis_of_size_1():
+    layer = free_sizes(kv_heads=2)
+    query, key, value = inputs(layer, BATCH)
+    wanted = layer(query, key[:1].expand_as(key), value[:1].expand_as(value))
+    assert_same(layer(query, key[:1], value[:1]), wanted)
+
+
+@pytest.mark.parametrize("kv_heads", [6, 2])
+@pytest.mark.parametrize("score", ["scaled_dot", "additive", "tricube"])
+def test_a_query_that_sees_nothing_gets_the_output_bias_and_no_gradient(score, kv_heads):
+    layer = free_sizes(score, kv_heads=kv_heads)
+    nn.init.normal_(layer.output.bias)
+    query, key, value = (x.requires_grad_() for x in inputs(layer, BATCH))
+    mask = Mask.lengths(torch.tensor([7, 0, 2]))
+    record = layer.inspect(query, key, value, mask)
+    assert torch.equal(record.log_mass[1], torch.full((6, QUERIES), -torch.inf, dtype=torch.float64))
+    assert torch.equal(record.weights()[1], torch.zeros(6, QUERIES, KEYS, dtype=torch.float64))
+    for output in (record.output, layer(query, key, value, mask)):
+        assert_same(output[1], layer.output.bias.expand(QUERIES, -1))
+        grads = torch.autograd.grad(output.square().sum(), [query, key, value, *layer.parameters()], retain_graph=True)
+        assert all(grad.isfinite().all() for grad in grads)
+        assert all(not grad[1].any() for grad in grads[:3])
+
+
+# Positions
+
+
+@pytest.mark.parametrize("kv_heads", [6, 2])
+def test_alibi_is_a_bias_of_each_head(kv_heads):
+    layer = free_sizes(position_bias=Alibi(6), kv_heads=kv_heads)
+    query, key, value = inputs(layer, BATCH)
+    plain = copy.deepcopy(layer)
+    plain.position_bias = None
+    bias = Alibi(6)(torch.arange(QUERIES), torch.arange(KEYS))
+    found = layer.inspect(query, key, value).scores() - plain.inspect(query, key, value).scores()
+    assert_same(found, bias.double().expand_as(found), torch.float32)
+    assert_same(layer(query, key, value), layer.inspect(query, key, value).output)
+
+
+def test_a_learnable_position_bias_learns():
+    class Table(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Parameter(torch.zeros(6, 16, dtype=torch.float64))
+
+        def forward(self, queries, keys):
+            return self.table[:, (queries[:, None] - keys).clamp(-8, 7) + 8]
+
+    layer = free_sizes(position_bias=Table(), kv_heads=2)
+    layer(*inputs(layer, BATCH)).square().sum().backward()
+    assert layer.position_bias.table.grad.abs().sum() > 0
+
+
+# Heads that are switched off
+
+
+def test_a_silent_head_is_worth_its_term_of_the_sum():
+    layer = free_sizes(kv_heads=2)
+    tensors = inputs(layer, BATCH)
+    whole, heads = layer(*tensors), layer.inspect(*tensors).heads.output
+    layer.switch_off(4)
+    term = heads[:, 4] @ layer.output.weight[:, 12:15].mT
+    assert_same(layer(*tensors), whole - term)
+    assert_same(layer.inspect(*tensors).output, whole - term)
+    layer.switch_off([0, 1])
+    assert layer.head_gate.tolist() == [0, 0, 1, 1, 0, 1]
+    layer.switch_on([0, 4])
+    assert layer.head_gate.tolist() == [1, 0, 1, 1, 1, 1]
+    assert "head_gate" not in layer.state_dict()
+    layer.switch_on(1)
+    assert layer.head_gate is None
+    layer.switch_off([2, -1])
+    layer.switch_on()
+    layer.switch_on()
+    assert layer.head_gate is None
+    assert torch.equal(layer(*tensors), whole)
+    with pytest.raises(RegardError, match="heads: got 6; needed numbers of heads, from 0 to 5"):
+        layer.switch_off([6])
+
+
+def test_a_gate_with_a_gradient_tells_the_worth_of_heads():
+    layer = free_sizes()
+    tensors = inputs(layer, BATCH)
+    layer.head_gate = torch.ones(6, dtype=torch.float64, requires_grad=True)
+    layer(*tensors).square().sum().backward()
+    assert layer.head_gate.grad.abs().min() > 0
+
+
+# The record
+
+
+# Under torch's own machinery
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"score": "additive"}, {"kv_heads": 2}, {"score": Rotary("scaled_dot")}, {"position_bias": Alibi(4)}],
+    ids=["plain", "additive", "grouped", "rotary", "alibi"],
+)
+def test_compiles_to_one_graph(options):
+    layer = MultiHeadAttention(16, 4, **options)
+    tokens, lengths = torch.randn(2, 5, 16), torch.tensor([5, 3])
+    wanted = layer(tokens, mask=Mask.causal() & Mask.lengths(lengths))
+
+    def step(tokens, lengths):
+        return layer(tokens, mask=Mask.causal() & Mask.lengths(lengths))
+
+    compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
+    found = compiled(tokens, lengths)
+    assert_same(found, wanted)
+    found.square().sum().backward()
+    assert all(parameter.grad is not None for parameter in layer.parameters())
+
+
+@torch.no_grad()
+def test_a_decoding_step_compiles_to_one_graph():
+    layer = MultiHeadAttention(16, 4, kv_heads=2).eval()
+
+    def step(token, memory):
+        memory = memory.append(token)
+        return layer.recall(token, memory), memory
+
+    memory, token = layer.remember(torch.randn(2, 5, 16), mask=Mask.causal()), torch.randn(2, 1, 16)
+    output, grown = torch.compile(step, fullgraph=True, backend="aot_eager")(token, memory)
+    assert_same(output, step(token, memory)[0])
+    assert grown.keys == 6
+
+
+def test_exports():
+    layer = MultiHeadAttention(16, 4, kv_heads=2).eval()
+    tokens = torch.randn(2, 5, 16)
+    exported = torch.export.export(layer, (tokens,), dynamic_shapes={"query": {1: torch.export.Dim("tokens")}})
+    longer = torch.randn(2, 11, 16)
+    assert_same(exported.module()(longer), layer(longer))
+
+
+@pytest.mark.parametrize("options", [{}, {"key_dim": 7}, {"score": "additive", "kv_heads": 2}], ids=str)
+def test_state_dict_round_trip(options):
+    layer, other = (MultiHeadAttention(16, 4, **options) for _ in range(2))
+    other.load_state_dict(layer.state_dict())
+    tensors = inputs(layer, 2, dtype=torch.float32)
+    assert torch.equal(layer(*tensors), other(*tensors))
+
+
+@pytest.mark.parametrize("score", ["scaled_dot", "additive", "gaussian", "cosine"])
+def test_autocast(score):
+    layer = MultiHeadAttention(16, 4, score, kv_heads=2)
+    tokens = torch.randn(2, 5, 16)
+    wanted = layer(tokens)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = layer(tokens)
+        recalled = layer.recall(tokens, layer.remember(tokens))
+    assert found.dtype == torch.bfloat16
+    assert_same(recalled, found)
+    assert float((found.float() - wanted).detach().abs().max()) < 0.05
+    found.float().square().sum().backward()
+    assert all(parameter.grad.isfinite().all() for parameter in layer.parameters())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision(dtype):
+    layer = MultiHeadAttention(16, 4, "additive").to(dtype)
+    tokens = torch.randn(2, 5, 16, dtype=dtype)
+    assert layer(tokens).dtype == dtype
+
+
+def test_dropout_in_training_only():
+    layer = MultiHeadAttention(16, 4, dropout=0.5)
+    tokens = torch.randn(2, 31, 16)
+    assert not torch.equal(layer(tokens), layer(tokens))
+    assert torch.equal(layer.eval()(tokens), layer(tokens))
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ((10, 3), {}, "heads: got 3 for dim 10; needed a number of heads that divides dim, or head_dim="),
+        ((12, 4), {"kv_heads": 3}, "kv_heads: got 3 for 4 heads; needed a number that divides heads"),
+        ((12, 0), {}, "heads: got 0"),
+        ((12, 4), {"value_dim": 1.5}, "value_dim: got 1.5"),
+        ((12, 4), {"dropout": -0.1}, "dropout: got -0.1"),
+        ((12, 4, "nonsense"), {}, "score: got 'nonsense'"),
+        ((12, 4, 3.0), {}, "score: got 3.0"),
+        ((12, 4, ScaledDot(sink=3)), {}, r"score: got a sink of shape \(3,\).*sink=4"),
+        ((12, 4, Gaussian(torch.ones(4, 3))), {"kv_heads": 2}, r"score: got a bandwidth of shape \(4, 3\)"),
+        ((12, 4), {"position_bias": Alibi(3)}, r"position_bias: got Alibi\(3\) for 4 heads"),
+        ((12, 4), {"position_bias": torch.ones(3)}, "position_bias: got tensor"),
+    ],
+)
+def test_bad_layers_are_refused(arguments, options, message):
+    with pytest.raises(RegardError, match=message):
+        MultiHeadAttention(*arguments, **options)
+
+
+def test_bad_calls_are_refused():
+    layer = MultiHeadAttention(12, 4)
+    tokens = torch.randn(2, 5, 12)
+    for arguments, message in (
+        ((tokens[..., :7],), r"query: got float32 \(2, 5, 7\) on cpu; needed \(\*batch, tokens, 12\)"),
+        ((tokens, tokens[..., :7]), r"key: got float32 \(2, 5, 7\)"),
+        ((tokens, tokens, tokens[:, :3]), "value: got 3 rows for 5 keys"),
+        ((tokens, tokens[0]), "key: got .*equal rank"),
+        ((tokens, tokens[:1].expand(3, 5, 12)), "key: got batch axes"),
+        ((tokens.double(),), r"query: got float64.*float32, the dtype of the layer.*layer\.to"),
+        ((tokens.to("meta"),), "query: got float32 .* on meta; needed the device of the layer"),
+        (([1.0],), "query: got list"),
+        ((tokens, None, None, torch.ones(5, 5).bool()), "mask: got bool.*Mask.keep"),
+        ((tokens, tokens[:, :3], None, Mask.causal()), "Mask.causal"),
+    ):
+        with pytest.raises(RegardError, match=message):
+            layer(*arguments)
+
+
+def test_the_layer_describes_itself():
+    shown = repr(MultiHeadAttention(12, 4, "additive", kv_heads=2))
+    assert "heads=4, kv_heads=2, dropout=0.0" in shown
+    assert "inputs=(12, 12, 12), heads=(4, 2, 2), head_dims=(3, 3, 3), bias=True" in shown

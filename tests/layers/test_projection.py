@@ -1,0 +1,67 @@
+"""Projections are one product where they can be, and nn.MultiheadAttention's in every case."""
+
+import pytest
+import torch
+from tests.bounds import assert_same
+from tests.layers.sizes import BATCH, KEYS, QUERIES
+from torch import nn
+
+from regard import MultiHeadAttention
+from regard.backends import torch_sdpa
+from regard.layers.projection import Projections
+
+
+def test_self_attention_is_one_packed_product():
+    theirs = nn.MultiheadAttention(12, 3, batch_first=True, dtype=torch.float64)
+    ours = MultiHeadAttention.from_torch(theirs)
+    tokens = torch.randn(BATCH, QUERIES, 12, dtype=torch.float64, requires_grad=True)
+    wanted = theirs(tokens, tokens, tokens, need_weights=False)[0]
+    found = ours(tokens)
+    assert_same(found, wanted)
+    exact = torch.autograd.grad(wanted.square().sum(), [tokens, theirs.in_proj_weight])
+    for left, right in zip(torch.autograd.grad(found.square().sum(), [tokens, ours.input.weight]), exact, strict=True):
+        assert_same(left / right.abs().max(), right / right.abs().max())
+    query, key, value = ours.input(tokens, tokens, tokens)
+    assert query.untyped_storage().data_ptr() == key.untyped_storage().data_ptr() == value.untyped_storage().data_ptr()
+    assert_same(found, ours(tokens, tokens.clone(), tokens.clone()))
+    assert_same(found, ours(tokens, tokens.clone()))
+
+
+@pytest.mark.parametrize("value_head_dim", [4, 3])
+def test_the_product_of_keys_and_values_is_shared_too(value_head_dim):
+    projections = Projections((11, 11, 11), (6, 2, 2), (4, 4, value_head_dim), bias=True).double()
+    nn.init.normal_(projections.bias)
+    tokens = torch.randn(BATCH, KEYS, 11, dtype=torch.float64)
+    key, value = projections.key_value(tokens, tokens)
+    assert key.untyped_storage().data_ptr() == value.untyped_storage().data_ptr()
+    query, whole_key, whole_value = projections(tokens, tokens, tokens)
+    assert (query.shape, key.shape, value.shape[-1]) == ((BATCH, 6, KEYS, 4), (BATCH, 2, KEYS, 4), value_head_dim)
+    apart = projections(tokens, tokens.clone(), tokens.clone())
+    wholes = (query, whole_key, whole_value)
+    for parts in ((projections.query(tokens), key, value), apart):
+        for found, wanted in zip(parts, wholes, strict=True):
+            assert_same(found, wanted)
+
+
+def test_heads_reach_torch_as_views_of_the_product_and_come_back_uncopied(monkeypatch):
+    seen = []
+
+    def spy(query, key, value, **options):
+        output = real(query, key, value, **options)
+        seen.extend([query, key, value, output])
+        return output
+
+    real = torch_sdpa.functional.scaled_dot_product_attention
+    monkeypatch.setattr(torch_sdpa.functional, "scaled_dot_product_attention", spy)
+    MultiHeadAttention(16, 4)(torch.randn(BATCH, KEYS, 16))
+    query, key, value, output = seen
+    assert len({x.untyped_storage().data_ptr() for x in (query, key, value)}) == 1
+    assert output.transpose(1, 2).is_contiguous()
+
+
+def test_parts_are_the_matrices():
+    packed = Projections((5, 5, 5), (2, 1, 1), (3, 3, 7), bias=False)
+    assert [tuple(part.shape) for part in packed.parts()] == [(6, 5), (3, 5), (7, 5)]
+    apart = Projections((5, 11, 13), (2, 1, 1), (3, 3, 7), bias=False)
+    assert [tuple(part.shape) for part in apart.parts()] == [(6, 5), (3, 11), (7, 13)]
+    assert sorted(dict(apart.named_parameters())) == ["key_weight", "query_weight", "value_weight"]

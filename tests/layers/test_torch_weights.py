@@ -1,0 +1,89 @@
+"""Weights of nn.MultiheadAttention compute the same here, outputs and all gradients, and go back."""
+
+import pytest
+import torch
+from tests.bounds import assert_same
+from tests.layers.sizes import BATCH, KEYS, QUERIES, inputs
+from torch import nn
+
+from regard import Mask, MultiHeadAttention, RegardError
+from regard.layers import Alibi
+from regard.scores import ScaledDot
+
+
+def torch_twins(bias=True, **options):
+    theirs = nn.MultiheadAttention(12, 3, bias=bias, batch_first=True, dtype=torch.float64, **options)
+    if bias:
+        nn.init.normal_(theirs.in_proj_bias)
+        nn.init.normal_(theirs.out_proj.bias)
+    return theirs, MultiHeadAttention.from_torch(theirs)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("options", [{}, {"kdim": 7, "vdim": 5}, {"vdim": 5}], ids=str)
+def test_outputs_and_gradients_of_nn_multihead_attention(bias, options):
+    theirs, ours = torch_twins(bias, **options)
+    tensors = [x.requires_grad_() for x in inputs(ours, BATCH)]
+    attn, padding = torch.rand(QUERIES, KEYS) > 0.7, torch.arange(KEYS) >= torch.tensor([[7], [4], [6]])
+    attn[:, 0] = False
+    wanted, weights = theirs(*tensors, attn_mask=attn, key_padding_mask=padding, average_attn_weights=False)
+    mask = Mask.from_multihead(attn, padding)
+    found = ours(*tensors, mask)
+    assert_same(found, wanted)
+    assert_same(ours.inspect(*tensors, mask).weights(), weights)
+    direction = torch.randn_like(wanted)
+    theirs_grads = torch.autograd.grad(wanted, [*tensors, *theirs.parameters()], direction)
+    found.backward(direction)
+    packed = ours.input.parts() if not ours.input.packed else (ours.input.weight,)
+    parameters = [*packed, *([ours.input.bias] if bias else []), *ours.output.parameters()]
+    assert len(theirs_grads) == 3 + len(parameters)
+    for name, left, right in zip(
+        ("query", "key", "value", *(n for n, _ in theirs.named_parameters())),
+        [x.grad for x in (*tensors, *parameters)],
+        theirs_grads,
+        strict=True,
+    ):
+        assert_same(left / right.abs().max(), right / right.abs().max(), what=name)
+
+
+@pytest.mark.parametrize("options", [{}, {"kdim": 7, "vdim": 5}], ids=str)
+def test_weights_go_to_torch_and_back(options):
+    theirs, ours = torch_twins(**options, dropout=0.25)
+    theirs.eval()
+    back = MultiHeadAttention.from_torch(theirs).to_torch()
+    assert (back.training, back.dropout, back.batch_first) == (False, 0.25, True)
+    for name, tensor in theirs.state_dict().items():
+        assert torch.equal(back.state_dict()[name], tensor)
+    assert ours.training
+    assert ours.output.weight.dtype == torch.float64
+
+
+@pytest.mark.parametrize("option", ["add_bias_kv", "add_zero_attn"])
+def test_from_torch_refuses_invented_keys(option):
+    with pytest.raises(RegardError, match=f"module: got {option}=True.*invents one more key"):
+        MultiHeadAttention.from_torch(nn.MultiheadAttention(4, 2, **{option: True}))
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"score": "additive"}, "score Additive"),
+        ({"score": ScaledDot(softcap=3.0)}, "score ScaledDot"),
+        ({"kv_heads": 2}, "kv_heads=2 for 4 heads"),
+        ({"head_dim": 5}, "sizes other than"),
+        ({"output_dim": 5}, "sizes other than"),
+        ({"position_bias": Alibi(4)}, "a position_bias"),
+    ],
+)
+def test_to_torch_refuses_what_torch_cannot_do(options, reason):
+    with pytest.raises(RegardError, match=f"to_torch: got {reason}"):
+        MultiHeadAttention(8, 4, **options).to_torch()
+
+
+def test_to_torch_refuses_silent_heads_and_from_torch_other_modules():
+    layer = MultiHeadAttention(8, 4)
+    layer.switch_off(1)
+    with pytest.raises(RegardError, match="heads that are switched off"):
+        layer.to_torch()
+    with pytest.raises(RegardError, match="module: got Linear"):
+        MultiHeadAttention.from_torch(nn.Linear(2, 2))
