@@ -92,9 +92,9 @@ def test_groups_equal_repeated_keys_at_sizes_that_run_in_blocks(score):
 def test_shared_keys_reach_torch_unrepeated(monkeypatch):
     seen = []
 
-    def spy(query, key, value, **options):
+    def spy(query, key, value, *rest, **options):
         seen.append((query.shape, key.shape, options["enable_gqa"]))
-        return real(query, key, value, **options)
+        return real(query, key, value, *rest, **options)
 
     real = torch_sdpa.functional.scaled_dot_product_attention
     monkeypatch.setattr(torch_sdpa.functional, "scaled_dot_product_attention", spy)

@@ -46,8 +46,8 @@ def test_the_product_of_keys_and_values_is_shared_too(value_head_dim):
 def test_heads_reach_torch_as_views_of_the_product_and_come_back_uncopied(monkeypatch):
     seen = []
 
-    def spy(query, key, value, **options):
-        output = real(query, key, value, **options)
+    def spy(query, key, value, *rest, **options):
+        output = real(query, key, value, *rest, **options)
         seen.extend([query, key, value, output])
         return output
 

@@ -4,6 +4,7 @@ Every tensor in here has rank len(batch) + 2, so that one leading axis can be ad
 """
 # ruff: noqa: D102 - the methods are described once, on `Placed`
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import torch
@@ -13,7 +14,7 @@ Span = slice | Tensor
 """Positions along one axis: a slice with explicit start and stop, or a LongTensor (positions)."""
 
 
-class Placed:
+class Placed(ABC):
     """One node: `True` in a tile means "may attend"."""
 
     __slots__ = ()
@@ -24,24 +25,24 @@ class Placed:
         return False
 
     @property
+    @abstractmethod
     def varies_by_query(self) -> bool:
         """False when the mask is a statement about keys alone, the same for every query."""
-        raise NotImplementedError
 
+    @abstractmethod
     def tile(self, rows: Span, cols: Span, device: torch.device) -> Tensor:
         """Which keys `cols` the queries `rows` may attend to.
 
         Returns:
             bool, broadcastable to (*batch, rows, cols); an axis that is shared stays of size 1.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def covers(self, rows: slice, cols: slice) -> bool | None:
         """True: the whole tile is allowed; False: none of it; None: mixed, or unknown without waiting.
 
         It reads values of CPU tensors, so it belongs inside an opaque operator, never into a traced function.
         """
-        raise NotImplementedError
 
     def unseen_keys(self, keys: int, device: torch.device) -> Tensor | None:
         """Keys that no query may attend to because of a statement about keys alone, such as padding.
@@ -53,13 +54,13 @@ class Placed:
             return None
         return ~self.tile(slice(0, 1), slice(0, keys), device).transpose(-1, -2)
 
+    @abstractmethod
     def tensors(self) -> list[Tensor]:
         """The tensors, in the order in which `encode` numbers them."""
-        raise NotImplementedError
 
+    @abstractmethod
     def encode(self, first: int = 0) -> str:
         """JSON text of the structure, tensors by number from `first` on: what an operator can carry."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True, eq=False)

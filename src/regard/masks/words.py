@@ -1,6 +1,7 @@
 """The words behind `Mask`: what a word must answer, the bands by position, and the joining of words."""
 # ruff: noqa: D102 - the methods are described once, on `Word`
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -23,14 +24,14 @@ class Told(NamedTuple):
     device: torch.device | None = None
 
 
-class Word:
+class Word(ABC):
     """One statement about who may attend to whom."""
 
     __slots__ = ()
 
+    @abstractmethod
     def place(self, call: Call) -> placed.Placed:
         """The same statement on the sizes of one call; traces, and never waits for a device."""
-        raise NotImplementedError
 
     def select(self, rows: Tensor, batch_axes: int | None) -> "Word":
         """The statement for the chosen rows of the first batch axis."""

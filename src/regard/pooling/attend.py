@@ -52,7 +52,7 @@ def attend(
     >>> regard.attend(torch.tensor([[1.0]]), keys, keys, score="gaussian")
     tensor([[1.]])
     """
-    problem, sink = prepare(query, key, value, score, Settings(mask, bias, dropout, tolerance, backend))
+    problem, sink = prepare(query, key, value, score, Settings(mask, bias, dropout, tolerance))
     return pool(problem, sink, backend)
 
 
@@ -69,7 +69,7 @@ def inspect(
     backend: str = "auto",
 ) -> Attended:
     """The same pooling as `attend`, as a record that can be asked for weights, entropy and more."""
-    problem, sink = prepare(query, key, value, score, Settings(mask, bias, dropout, tolerance, backend))
+    problem, sink = prepare(query, key, value, score, Settings(mask, bias, dropout, tolerance))
     return pool_inspect(problem, sink, backend)
 
 

@@ -26,7 +26,6 @@ class Settings(NamedTuple):
     bias: Bias | None = None
     dropout: float = 0.0
     tolerance: float | None = None
-    backend: str = "auto"
     first_query: int | None = None
 
 

@@ -48,7 +48,7 @@ def why(
     >>> print(regard.why(x, x, x).backend)
     torch
     """
-    problem, sink = prepare(query, key, value, score, Settings(mask, bias, dropout, tolerance, backend))
+    problem, sink = prepare(query, key, value, score, Settings(mask, bias, dropout, tolerance))
     log_mass = sink is not None
     chosen = choose(problem, backend, log_mass=log_mass)
     return Why(chosen.name, _bound(problem, chosen.name), refusals(problem, log_mass=log_mass, chosen=chosen))

@@ -11,7 +11,8 @@ function and no tensor with a hidden axis. Both products may be scaled by any fa
 their ratio counts; dividing by prod_i max(1, u_i) keeps every factor in (0, 1].
 
 Error: each factor and each sum of a positive D is rounded a few times, so N / D differs from the group's
-sum w_i tanh(.) by at most TANH_ERROR * sum |w_i|, an absolute bound per tanh; likewise the gradients.
+sum_i w_i tanh(.) by at most TANH_ERROR eps sum_i |w_i|, and its derivative in each of the group's activations by as
+much: the four share a denominator, and so their errors.
 """
 
 from collections.abc import Sequence
@@ -29,7 +30,7 @@ GROUP = 4
 # TANH_ERROR. Tiles with larger activations take tanh itself.
 LARGEST_REACH = {torch.float32: 8.0, torch.float64: 32.0}
 
-# Bound on the error of each tanh and of its derivative, in units of the dtype's eps.
+# Bound on the error of a group's sum and of its derivatives, in units of the dtype's eps and of the group's sum |w|.
 TANH_ERROR = 64.0
 
 

@@ -1,0 +1,64 @@
+"""The operators behind the blocks keep torch's contract for operators: fake, autograd, and no hidden aliasing."""
+
+import pytest
+import torch
+from tests.contracts.agreement import Case, build
+
+from regard.backends.blocked.operator import Statics, backward_operator, forward_operator
+from regard.pooling.prepare import Settings, prepare
+
+
+def arguments(score, mask="keep", dropout=0.0, requires_grad=True):
+    """What `run` hands to the operator."""
+    call = build(Case(score, mask, queries=5, keys=7), torch.float32)
+    settings = Settings(mask=call.mask, bias=call.bias, dropout=dropout)
+    problem, _ = prepare(call.query, call.key, call.value, call.score, settings)
+    form, placed = problem.form, problem.mask
+    name = getattr(form, "link", None)
+    name = name.name if name else "dot" if hasattr(form, "scale") else "additive"
+    operands = [form.query, form.key, *problem.parameters]
+    tensors = [*operands, problem.value]
+    tensors += [] if problem.bias is None else [problem.bias]
+    tensors += [torch.tensor(3)] if dropout else []
+    tensors += [] if placed is None else placed.tensors()
+    tensors = [x.detach().requires_grad_(requires_grad and x.is_floating_point()) for x in tensors]
+    text = "" if placed is None else placed.encode()
+    statics = Statics(
+        len(operands), problem.bias is not None, dropout > 0, name, getattr(form, "scale", 1.0), 0.0, text, dropout
+    )
+    return tensors, statics
+
+
+@pytest.mark.parametrize(
+    ("score", "mask"), [("scaled_dot", "none"), ("gaussian learnable", "combination"), ("additive", "keep")]
+)
+def test_the_forward_operator_passes_the_checks_of_torch(score, mask):
+    tensors, statics = arguments(score, mask)
+    assert set(torch.library.opcheck(forward_operator, (tensors, *statics)).values()) == {"SUCCESS"}
+
+
+@pytest.mark.parametrize("score", ["scaled_dot", "gaussian learnable", "additive"])
+def test_the_backward_operator_passes_the_checks_of_torch(score):
+    tensors, statics = arguments(score, requires_grad=False)
+    output, log_mass = forward_operator(tensors, *statics)
+    results = [torch.randn_like(output), torch.randn_like(log_mass), output, log_mass]
+    needs = [x.is_floating_point() for x in tensors]
+    checks = torch.library.opcheck(backward_operator, (results, tensors, *statics, needs))
+    assert set(checks.values()) == {"SUCCESS"}
+
+
+def test_gradients_that_nobody_needs_come_back_empty():
+    tensors, statics = arguments("scaled_dot", requires_grad=False)
+    output, log_mass = forward_operator(tensors, *statics)
+    results = [torch.ones_like(output), torch.ones_like(log_mass), output, log_mass]
+    needs = [False, True, *(False for _ in tensors[2:])]
+    found = backward_operator(results, tensors, *statics, needs)
+    assert [gradient.numel() > 0 for gradient in found] == needs
+
+
+def test_the_seed_decides_what_dropout_drops():
+    tensors, statics = arguments("scaled_dot", "none", dropout=0.5, requires_grad=False)
+    first, again = (forward_operator(tensors, *statics)[0] for _ in range(2))
+    other = forward_operator([*tensors[:-1], torch.tensor(4)], *statics)[0]
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
