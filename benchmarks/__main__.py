@@ -1,6 +1,7 @@
-"""Run the benchmarks: `python -m benchmarks [suite ...]`; results go to benchmarks/results, the table to README.
+"""Run the benchmarks: `python -m benchmarks [--cuda] [suite ...]`.
 
-A red contract means no benchmark: the agreement of the backends is tested before anything is timed.
+Results go to benchmarks/results, the tables made from them to the README. A red contract means no benchmark: the
+agreement of the backends is tested before anything is timed.
 """
 
 import json
@@ -20,6 +21,8 @@ RESULTS = Path(__file__).parent / "results"
 
 def main(names: list[str]) -> None:
     """Check, time, keep, report."""
+    device = "cuda" if "--cuda" in names else "cpu"
+    names = [name for name in names if name != "--cuda"]
     unknown = [name for name in names if name not in SUITES]
     if unknown:
         sys.exit(f"no suite {', '.join(unknown)}; there are {', '.join(SUITES)}")
@@ -29,9 +32,10 @@ def main(names: list[str]) -> None:
     torch.manual_seed(0)
     for name in names or SUITES:
         print(f"{name} ...", flush=True)
-        rows = SUITES[name]()
-        kept = {"suite": name, "date": datetime.now(UTC).date().isoformat(), "machine": machine(), "rows": rows}
-        (RESULTS / f"{name}.json").write_text(json.dumps(kept, indent=1) + "\n")
+        rows = SUITES[name](device)
+        kept = {"suite": name, "date": datetime.now(UTC).date().isoformat(), "machine": machine(device), "rows": rows}
+        file = RESULTS / (f"{name}.json" if device == "cpu" else f"{name}-{device}.json")
+        file.write_text(json.dumps(kept, indent=1) + "\n")
     report.write()
     print(report.render())
 

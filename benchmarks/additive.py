@@ -9,9 +9,9 @@ from benchmarks.measure import compare, relative_error
 SIZES = [(2, 512, 128, 64)]
 
 
-def run() -> list[dict]:
+def run(device: str) -> list[dict]:
     """Rows for forward, and for forward and backward."""
-    return [row(*size, backward=backward) for size in SIZES for backward in (False, True)]
+    return [row(*size, backward=backward, device=device) for size in SIZES for backward in (False, True)]
 
 
 def textbook(a: Tensor, b: Tensor, value: Tensor, weight: Tensor) -> Tensor:
@@ -20,11 +20,12 @@ def textbook(a: Tensor, b: Tensor, value: Tensor, weight: Tensor) -> Tensor:
     return scores.softmax(-1) @ value
 
 
-def row(batch: int, tokens: int, hidden: int, value_dim: int, backward: bool) -> dict:
+def row(batch: int, tokens: int, hidden: int, value_dim: int, backward: bool, device: str) -> dict:
     """One comparison, with the relative L2 error of output and gradients of both against float64."""
     torch.manual_seed(0)
-    a, b = torch.randn(batch, tokens, hidden), torch.randn(batch, tokens, hidden)
-    value, weight = torch.randn(batch, tokens, value_dim), 2 * torch.randn(hidden) / hidden**0.5
+    a, b = (torch.randn(batch, tokens, hidden, device=device) for _ in range(2))
+    value = torch.randn(batch, tokens, value_dim, device=device)
+    weight = 2 * torch.randn(hidden, device=device) / hidden**0.5
     score = regard.scores.Additive.of_projected(hidden)
     score.weight.data = weight
     inputs = [x.requires_grad_(backward) for x in (a, b, value)]

@@ -1,5 +1,7 @@
 """What `attend` costs beside calling scaled_dot_product_attention directly, from tiny to long inputs."""
 
+import itertools
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -12,23 +14,19 @@ TINY = (2, 4, 8, 16)
 LONG = [(2, 8, 512, 64), (1, 8, 1024, 64), (1, 8, 2048, 64)]
 
 
-def run() -> list[dict]:
-    """Rows of peer and library, with the ratio and the difference of their medians."""
-    rows = [row(TINY, mask, backward=False) for mask in ("none", "causal")]
-    rows += [
-        row(shape, mask, backward)
-        for shape in LONG
-        for mask in ("none", "causal", "lengths")
-        for backward in (False, True)
-    ]
+def run(device: str) -> list[dict]:
+    """Rows of peer and library."""
+    rows = [row(TINY, mask, False, device) for mask in ("none", "causal", "lengths")]
+    cases = itertools.product(LONG, ("none", "causal", "lengths"), (False, True))
+    rows += [row(*case, device) for case in cases]
     return rows
 
 
-def row(shape: tuple[int, ...], mask: str, backward: bool) -> dict:
+def row(shape: tuple[int, ...], mask: str, backward: bool, device: str) -> dict:
     """One comparison at (batch, heads, tokens, dim)."""
-    query, key, value = (torch.randn(shape, requires_grad=backward) for _ in range(3))
-    lengths = torch.full(shape[:1], shape[2] * 3 // 4)
-    padding = (torch.arange(shape[2]) < lengths[:, None])[:, None, None, :]
+    query, key, value = (torch.randn(shape, device=device, requires_grad=backward) for _ in range(3))
+    lengths = torch.full(shape[:1], shape[2] * 3 // 4, device=device)
+    padding = (torch.arange(shape[2], device=device) < lengths[:, None])[:, None, None, :]
     theirs = {"none": {}, "causal": {"is_causal": True}, "lengths": {"attn_mask": padding}}[mask]
     ours = {"none": None, "causal": Mask.causal(), "lengths": Mask.lengths(lengths)}[mask]
 

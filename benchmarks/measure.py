@@ -1,5 +1,6 @@
 """Timing that can be believed on a shared machine: peers interleaved, the first pass dropped, noise noticed."""
 
+import math
 import os
 import platform
 import statistics
@@ -26,20 +27,24 @@ def compare(peers: dict[str, Call]) -> dict:
     for call in peers.values():
         call()
     repeats = {name: _repeats(call) for name, call in peers.items()}
-    first = next(iter(peers))
-    for attempt in range(1, ATTEMPTS + 1):
-        times: dict[str, list[float]] = {name: [] for name in peers}
-        again: list[float] = []
-        for _ in range(PASSES + 1):
-            for name, call in peers.items():
-                times[name].append(_seconds(call, repeats[name]))
-            again.append(_seconds(peers[first], repeats[first]))
-        medians = statistics.median(times[first][1:]), statistics.median(again[1:])
-        drift = abs(medians[0] - medians[1]) / min(medians)
-        if drift <= LARGEST_DRIFT:
-            break
-    result = {name: {"min": min(ts[1:]), "median": statistics.median(ts[1:])} for name, ts in times.items()}
-    return {"seconds": result, "drift": drift, "attempts": attempt, "passes": PASSES, "load": os.getloadavg()[0]}
+    drift, attempts, times = math.inf, 0, {}
+    while drift > LARGEST_DRIFT and attempts < ATTEMPTS:
+        attempts += 1
+        times, drift = _passes(peers, repeats)
+    result = {name: {"min": min(ts), "median": statistics.median(ts)} for name, ts in times.items()}
+    return {"seconds": result, "drift": drift, "attempts": attempts, "passes": PASSES, "load": os.getloadavg()[0]}
+
+
+def _passes(peers: dict[str, Call], repeats: dict[str, int]) -> tuple[dict[str, list[float]], float]:
+    """Seconds per call of each pass but the first, and the drift between the two turns of the first peer."""
+    times: dict[str, list[float]] = {name: [] for name in peers}
+    first, again = next(iter(peers)), []
+    for _ in range(PASSES + 1):
+        for name, call in peers.items():
+            times[name].append(_seconds(call, repeats[name]))
+        again.append(_seconds(peers[first], repeats[first]))
+    medians = statistics.median(times[first][1:]), statistics.median(again[1:])
+    return {name: ts[1:] for name, ts in times.items()}, abs(medians[0] - medians[1]) / min(medians)
 
 
 def relative_error(result: torch.Tensor, exact: torch.Tensor) -> float:
@@ -47,10 +52,10 @@ def relative_error(result: torch.Tensor, exact: torch.Tensor) -> float:
     return float((result.double() - exact).norm() / exact.norm())
 
 
-def machine() -> dict:
+def machine(device: str) -> dict:
     """The facts without which a time means nothing."""
     return {
-        "processor": _processor(),
+        "processor": torch.cuda.get_device_name() if device == "cuda" else _processor(),
         "threads": torch.get_num_threads(),
         "python": platform.python_version(),
         "torch": torch.__version__.split("+")[0],
@@ -70,6 +75,8 @@ def _seconds(call: Call, repeats: int) -> float:
     begin = time.perf_counter()
     for _ in range(repeats):
         call()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
     return (time.perf_counter() - begin) / repeats
 
 

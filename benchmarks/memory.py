@@ -12,8 +12,10 @@ import regard
 SIZES = [(2048, 64), (4096, 64), (8192, 64)]
 
 
-def run() -> list[dict]:
+def run(device: str) -> list[dict]:
     """Rows of (tokens, hidden): bytes above what the process held when its inputs were ready."""
+    if device != "cpu":
+        return []
     return [_row(*size) for size in SIZES]
 
 

@@ -10,16 +10,16 @@ from benchmarks.measure import compare
 SIZES = [(8, 64, 256, 8), (8, 128, 512, 8), (4, 512, 512, 8), (1, 2048, 512, 8)]
 
 
-def run() -> list[dict]:
+def run(device: str) -> list[dict]:
     """Rows for training (forward and backward, gradients to the input too) and evaluation (no gradients)."""
-    return [row(*size, training=training) for size in SIZES for training in (True, False)]
+    return [row(*size, training=training, device=device) for size in SIZES for training in (True, False)]
 
 
-def row(batch: int, tokens: int, dim: int, heads: int, training: bool) -> dict:
+def row(batch: int, tokens: int, dim: int, heads: int, training: bool, device: str) -> dict:
     """One comparison with the same weights on both sides."""
-    theirs = nn.MultiheadAttention(dim, heads, batch_first=True).train(training)
+    theirs = nn.MultiheadAttention(dim, heads, batch_first=True, device=device).train(training)
     ours = regard.MultiHeadAttention.from_torch(theirs).train(training)
-    x = torch.randn(batch, tokens, dim, requires_grad=training)
+    x = torch.randn(batch, tokens, dim, device=device, requires_grad=training)
 
     def train(layer: nn.Module, output: torch.Tensor) -> None:
         torch.autograd.grad(output.sum(), (x, *layer.parameters()))

@@ -78,10 +78,9 @@ class _Pooling(torch.autograd.Function):
         ctx.save_for_backward(*output, *inputs[count:])
 
     @staticmethod
-    def backward(ctx, grad_output: Tensor, grad_log_mass: Tensor):
-        output, log_mass, *tensors = ctx.saved_tensors
+    def backward(ctx, *grads):
         needs = list(ctx.needs_input_grad[len(ctx.statics) :])
-        grads = _Gradient.apply(ctx.statics, needs, grad_output, grad_log_mass, output, log_mass, *tensors)
+        grads = _Gradient.apply(ctx.statics, needs, *grads, *ctx.saved_tensors)
         found = [grad if need else None for grad, need in zip(grads, needs, strict=True)]
         return (*(None for _ in ctx.statics), *found)
 

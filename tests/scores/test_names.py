@@ -1,0 +1,47 @@
+"""Scores by name, and what is refused where a score is asked for."""
+
+import pytest
+import torch
+
+import regard
+from regard import RegardError, scores
+from regard.scores.names import KERNELS, WITH_SIZES, WITHOUT_SIZES, check_score, named_score
+
+
+@pytest.mark.parametrize("name", WITHOUT_SIZES)
+def test_a_name_is_the_score_with_bandwidth_1(name):
+    tokens = torch.randn(5, 3)
+    by_name = regard.attend(tokens, tokens, tokens, name)
+    assert torch.equal(by_name, regard.attend(tokens, tokens, tokens, WITHOUT_SIZES[name]()))
+
+
+def test_every_public_score_has_a_name_or_wraps_one():
+    named = {score.__name__ for score in WITHOUT_SIZES.values()}
+    sized = {call.partition("(")[0] for call in WITH_SIZES.values()}
+    assert named | sized | {"Rotary", "Score"} == set(scores.__all__)
+
+
+def test_kernels_are_named_after_their_links():
+    assert all(name == kernel.link_name for name, kernel in KERNELS.items())
+
+
+@pytest.mark.parametrize("name", WITH_SIZES)
+def test_a_name_that_needs_sizes_is_refused_with_the_constructor(name):
+    with pytest.raises(RegardError, match=rf"score: got '{name}'; .*build regard\.scores\.{name.capitalize()}\("):
+        named_score(name)
+
+
+def test_an_unknown_name_is_refused_with_all_names():
+    with pytest.raises(RegardError, match="score: got 'gausian'; needed one of biweight, boxcar, .*gaussian"):
+        named_score("gausian")
+
+
+@pytest.mark.parametrize("score", [None, 3, scores.Gaussian, torch.zeros(2), ["dot"]])
+def test_what_is_neither_name_nor_score_nor_callable_is_refused(score):
+    with pytest.raises(RegardError, match="score: got .*Build the score first"):
+        check_score(score)
+
+
+@pytest.mark.parametrize("score", ["anything", scores.Dot(), torch.cdist])
+def test_names_scores_and_callables_pass(score):
+    assert check_score(score) is None
