@@ -78,7 +78,7 @@ def test_tokens_it_was_not_built_for_are_refused():
         regard.attend(query, key, key, Additive(4, 5, 7))
     with pytest.raises(RegardError, match="key: got dim 5; needed dim 4"):
         regard.attend(query, key, key, Additive(3, 4, 7))
-    with pytest.raises(RegardError, match="query: got .*float64"):
+    with pytest.raises(RegardError, match=r"query: got .*float64"):
         regard.attend(query.double(), key.double(), key.double(), Additive(3, 5, 7))
     with pytest.raises(RegardError, match="needed dim 7"):
         regard.attend(query, key, key, Additive.of_projected(7))

@@ -177,14 +177,14 @@ def test_no_bandwidth_however_extreme_gives_nan(name, width):
 
 
 def test_a_learnable_boxcar_is_refused_with_the_reason():
-    with pytest.raises(RegardError, match="learnable: got True for Boxcar; .* flat, so its bandwidth has no gradient"):
+    with pytest.raises(RegardError, match=r"learnable: got True for Boxcar; .* flat, so its bandwidth has no gradient"):
         Boxcar(1.0, learnable=True)
 
 
 @pytest.mark.parametrize("bandwidth", [0, -1.0, math.nan, math.inf, "1", None, True, [1.0, 0.0], [], torch.tensor([])])
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_bandwidth_that_is_not_positive_and_finite_is_refused(name, bandwidth):
-    with pytest.raises(RegardError, match="bandwidth: got .*; needed positive finite numbers"):
+    with pytest.raises(RegardError, match=r"bandwidth: got .*; needed positive finite numbers"):
         KERNELS[name](bandwidth)
 
 

@@ -32,13 +32,13 @@ def test_a_name_that_needs_sizes_is_refused_with_the_constructor(name):
 
 
 def test_an_unknown_name_is_refused_with_all_names():
-    with pytest.raises(RegardError, match="score: got 'gausian'; needed one of biweight, boxcar, .*gaussian"):
+    with pytest.raises(RegardError, match=r"score: got 'gausian'; needed one of biweight, boxcar, .*gaussian"):
         named_score("gausian")
 
 
 @pytest.mark.parametrize("score", [None, 3, scores.Gaussian, torch.zeros(2), ["dot"]])
 def test_what_is_neither_name_nor_score_nor_callable_is_refused(score):
-    with pytest.raises(RegardError, match="score: got .*Build the score first"):
+    with pytest.raises(RegardError, match=r"score: got .*Build the score first"):
         check_score(score)
 
 
