@@ -1,10 +1,13 @@
-"""Every test starts from one seed, on one thread."""
+"""Every test starts from one seed, on one thread; REGARD_TEST_DEVICE=cuda makes the contracts' tensors on a GPU."""
+
+import os
 
 import pytest
 import torch
 from hypothesis import settings
 
 torch.set_num_threads(1)
+torch.set_default_device(os.environ.get("REGARD_TEST_DEVICE", "cpu"))
 settings.register_profile("regard", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("regard")
 

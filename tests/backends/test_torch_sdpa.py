@@ -125,7 +125,7 @@ def test_it_refuses_what_the_call_cannot_do(settings, reason):
 
 def test_it_refuses_to_round_a_bias():
     half = [x.detach().half() for x in drawn(2, 3)]
-    with pytest.raises(regard.RegardError, match="round the bias to half precision"):
+    with pytest.raises(regard.RegardError, match="round the bias to torch.float16"):
         regard.attend(*half, bias=torch.zeros(KEYS), backend="torch")
     single = [x.detach().float() for x in drawn(2, 3)]
     with pytest.raises(regard.RegardError, match="round the bias to float32"):

@@ -28,7 +28,7 @@ class ScoreCase(NamedTuple):
 
 def array(tensor: Tensor) -> np.ndarray:
     """A tensor as the oracle takes it."""
-    return tensor.detach().double().numpy()
+    return tensor.detach().double().cpu().numpy()
 
 
 def _bilinear_heads(score):
@@ -97,6 +97,10 @@ SCORES: dict[str, ScoreCase] = {
 POSITIONED = {"rotary": lambda: scores.Rotary("scaled_dot")}
 
 
+# The dot products, which scaled_dot_product_attention takes.
+DOTS = ["dot", "scaled_dot", "cosine", "cosine scaled", "bilinear", "bilinear per head", "rotary"]
+
+
 class MaskCase(NamedTuple):
     """A mask in words, and the same statement as an array (*batch, queries, keys); None allows everything."""
 
@@ -140,7 +144,7 @@ def _documents(batch, queries, keys):
 def _keep(batch, queries, keys):
     matrix = torch.rand(*batch, queries, keys) < 0.4
     matrix[..., 0, :] = False
-    return MaskCase(Mask.keep(matrix), matrix.numpy())
+    return MaskCase(Mask.keep(matrix), matrix.cpu().numpy())
 
 
 def _combination(batch, queries, keys):
@@ -148,7 +152,7 @@ def _combination(batch, queries, keys):
     others, lengths = torch.rand(queries, keys) < 0.2, [max(keys - 2, 1), keys]
     words = (Mask.causal(align="lower_right") | Mask.keep(others)) & Mask.lengths(torch.tensor(lengths))
     itself = Mask.window(0, 0, align="top_left")
-    allowed = oracle.causal(queries, keys, keys - queries) | others.numpy()
+    allowed = oracle.causal(queries, keys, keys - queries) | others.cpu().numpy()
     allowed = allowed & ~np.eye(queries, keys, dtype=bool)
     return MaskCase(words & ~itself, np.stack([allowed & (np.arange(keys) < n) for n in lengths])[:, None])
 

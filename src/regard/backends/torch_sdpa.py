@@ -127,10 +127,8 @@ def _refuse_bias(problem: Problem) -> str | None:
         return "it takes no callable bias"
     if bias.requires_grad and torch.is_grad_enabled():
         return "the gradient of the bias would materialise the weights"
-    if problem.value.dtype not in (torch.float32, torch.float64):
-        return "it would round the bias to half precision before adding it"
-    if bias.dtype == torch.float64 != problem.value.dtype:
-        return "it would round the bias to float32 before adding it"
+    if torch.promote_types(bias.dtype, problem.value.dtype) != problem.value.dtype:
+        return f"it would round the bias to {problem.value.dtype} before adding it"
     return None
 
 

@@ -1,0 +1,272 @@
+"""Callers can be vmapped, compiled, exported, autocast and run without gradients."""
+
+import pytest
+import torch
+from tests import bounds
+from torch.func import functional_call, grad, vmap
+
+import regard
+from regard import Mask
+from regard.backends.choice import BACKENDS
+from regard.scores import Additive, Gaussian, ScaledDot
+from regard.scores.names import WITHOUT_SIZES
+
+NAMES = (*BACKENDS, "auto")
+
+
+def drawn(*batch, queries=5, keys=7, dim=4, value_dim=3):
+    shapes = (*batch, queries, dim), (*batch, keys, dim), (*batch, keys, value_dim)
+    return [torch.randn(shape, dtype=torch.float64) for shape in shapes]
+
+
+def assert_close(found, exact):
+    bounds.assert_close(found, exact, bounds.roundings(exact, 256))
+
+
+# --- vmap ------------------------------------------------------------------------------------------------------
+
+SCORES = {
+    "dot": lambda: ScaledDot(),
+    "gaussian": lambda: Gaussian(1.5, learnable=True),
+    "additive": lambda: Additive(4, 4, 6),
+    "callable": lambda: lambda q, k: -(q.unsqueeze(-2) - k.unsqueeze(-3)).abs().sum(-1),
+}
+BOTH = [(backend, score) for backend in ("reference", "blocked", "auto") for score in SCORES]
+BOTH += [("torch", "dot")]
+
+
+def made(score):
+    score = SCORES[score]()
+    return score.double() if isinstance(score, torch.nn.Module) else score
+
+
+@pytest.mark.parametrize(("backend", "score"), BOTH)
+@pytest.mark.parametrize("in_dims", [(0, 0, 0), (0, None, None), (None, 1, 0), (2, 1, None)], ids=str)
+def test_vmap_is_a_loop_over_the_mapped_axis(in_dims, backend, score):
+    score = made(score)
+    tokens = [x if dim is None else torch.stack([x, 2 * x, -x], dim) for x, dim in zip(drawn(2), in_dims, strict=True)]
+
+    def pooled(query, key, value):
+        return regard.attend(query, key, value, score, Mask.causal(align="top_left"), backend=backend)
+
+    found = vmap(pooled, in_dims)(*tokens)
+    for at in range(3):
+        one = [x if dim is None else x.select(dim, at) for x, dim in zip(tokens, in_dims, strict=True)]
+        assert_close(found[at], pooled(*one))
+
+
+@pytest.mark.parametrize("backend", NAMES)
+@pytest.mark.parametrize("mapped", ["bias", "mask", "lengths"])
+def test_vmap_over_bias_or_mask_alone(mapped, backend):
+    tokens = drawn(2)
+    many = {
+        "bias": torch.randn(6, 5, 7, dtype=torch.float64),
+        "mask": torch.rand(6, 5, 7) < 0.5,
+        "lengths": torch.randint(8, (6, 2)),
+    }[mapped]
+    words = {
+        "bias": lambda x: {"bias": x},
+        "mask": lambda x: {"mask": Mask.keep(x)},
+        "lengths": lambda x: {"mask": Mask.lengths(x)},
+    }[mapped]
+
+    def pooled(given):
+        return regard.attend(*tokens, backend=backend, **words(given))
+
+    found = vmap(pooled)(many)
+    for at in range(6):
+        assert_close(found[at], pooled(many[at]))
+
+
+@pytest.mark.parametrize("backend", ["reference", "blocked", "auto"])
+@pytest.mark.parametrize("score", ["gaussian", "additive", "dot"])
+def test_gradients_per_sample_are_those_of_each_sample_alone(score, backend):
+    score = made(score)
+    parameters = {f"score.{name}": p for name, p in score.named_parameters()}
+    query, key, value = drawn(6)
+    lengths = torch.tensor([7, 5, 3, 1, 0, 7])
+
+    class Loss(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.score = score
+
+        def forward(self, query, key, value, length):
+            mask = Mask.lengths(length)
+            record = regard.inspect(query, key, value, self.score, mask, backend=backend)
+            return record.output.square().sum() + record.log_mass.masked_fill(record.log_mass == -torch.inf, 0).sum()
+
+    def loss(parameters, *sample):
+        return functional_call(Loss(), parameters, sample)
+
+    every = grad(loss, argnums=(0, 1, 2))
+    per_sample = vmap(every, in_dims=(None, 0, 0, 0, 0))(parameters, query, key, value, lengths)
+    for at in range(6):
+        to_parameters, *to_tokens = every(parameters, query[at], key[at], value[at], lengths[at])
+        for name, gradient in to_parameters.items():
+            assert_close(per_sample[0][name][at], gradient)
+        for many, gradient in zip(per_sample[1:], to_tokens, strict=True):
+            assert_close(many[at], gradient)
+
+
+@pytest.mark.parametrize("backend", NAMES)
+def test_vmap_with_dropout_draws_anew_for_every_element(backend):
+    query, key, value = (x.expand(4, *x.shape) for x in drawn(2))
+
+    def pooled(*tokens):
+        return regard.attend(*tokens, dropout=0.5, backend=backend)
+
+    found = vmap(pooled, randomness="different")(query, key, value)
+    assert not torch.equal(found[0], found[1])
+
+
+# --- compile and export ----------------------------------------------------------------------------------------
+
+
+def rich(backend):
+    """One caller with masks, a bias, and every kind of score that the backend takes."""
+    additive, gaussian = Additive(4, 4, 6).double(), Gaussian(1.5, learnable=True).double()
+    parameters = [*additive.parameters(), *gaussian.parameters()]
+
+    def caller(query, key, value, bias, lengths):
+        mask = Mask.causal(align="lower_right") & Mask.lengths(lengths)
+        total = regard.attend(query, key, value, mask=mask, backend=backend)
+        if backend != "torch":
+            total = total + regard.attend(query, key, value, additive, mask, bias=bias, backend=backend)
+            record = regard.inspect(query, key, value, gaussian, Mask.keep(bias.detach() > 0), backend=backend)
+            total = total + record.output + record.log_mass.clamp_min(-5).unsqueeze(-1)
+            total = total + regard.attend(query, key, value, "biweight", bias=bias, backend=backend)
+        return total
+
+    return caller, (parameters if backend != "torch" else [])
+
+
+def arguments(backend):
+    tokens = [x.requires_grad_() for x in drawn(2)]
+    bias = torch.randn(2, 5, 7, dtype=torch.float64).requires_grad_(backend != "torch")
+    return [*tokens, bias], torch.tensor([7, 4])
+
+
+@pytest.mark.parametrize("backend", NAMES)
+def test_a_caller_compiles_whole_forward_and_backward(backend):
+    caller, parameters = rich(backend)
+    tensors, lengths = arguments(backend)
+    leaves = [x for x in tensors if x.requires_grad and (backend != "torch" or x is not tensors[3])] + parameters
+    expected = caller(*tensors, lengths)
+    compiled = torch.compile(caller, fullgraph=True, backend="aot_eager")(*tensors, lengths)
+    assert_close(compiled, expected)
+    cotangent = torch.randn_like(expected)
+    found = torch.autograd.grad(compiled, leaves, cotangent)
+    for left, right in zip(found, torch.autograd.grad(expected, leaves, cotangent), strict=True):
+        assert_close(left, right)
+
+
+def test_a_caller_compiles_with_sizes_that_change():
+    def caller(query, key, value):
+        return regard.attend(query, key, value, "gaussian", Mask.causal(align="top_left"), backend="blocked")
+
+    compiled = torch.compile(caller, fullgraph=True, backend="aot_eager", dynamic=True)
+    for queries, keys in ((5, 7), (6, 9), (11, 4)):
+        tokens = drawn(2, queries=queries, keys=keys)
+        assert_close(compiled(*tokens), caller(*tokens))
+
+
+@pytest.mark.parametrize("backend", ["blocked", "torch"])
+def test_dropout_compiles(backend):
+    query, key, value = drawn(2)
+
+    def caller(query, key, value):
+        return regard.attend(query, key, value, dropout=0.5, backend=backend)
+
+    compiled = torch.compile(caller, fullgraph=True, backend="aot_eager")
+    value.requires_grad_()
+    output = compiled(query, key, value)
+    cotangent = torch.randn_like(output)
+    (gradient,) = torch.autograd.grad(output, value, cotangent)
+    assert_close((gradient * value).sum(), (output * cotangent).sum())
+    assert not torch.equal(output, compiled(query, key, value))
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch's own, as inductor loads
+def test_a_caller_compiles_with_inductor():
+    """One call of each custom operator inside ordinary code; fused operations may round otherwise."""
+    query, key, value = (x.float().requires_grad_() for x in drawn(2))
+
+    def caller(query, key, value):
+        return regard.attend(
+            query.sin(), key, value, "gaussian", Mask.causal(align="top_left"), backend="blocked"
+        ).cos()
+
+    expected = caller(query, key, value)
+    compiled = torch.compile(caller, fullgraph=True)(query, key, value)
+    bounds.assert_close(compiled, expected, bounds.roundings(expected, 64, torch.float32))
+    found = torch.autograd.grad(compiled.sum(), (query, key, value))
+    for left, right in zip(found, torch.autograd.grad(expected.sum(), (query, key, value)), strict=True):
+        bounds.assert_close(left, right, bounds.roundings(right, 64, torch.float32))
+
+
+class Exported(torch.nn.Module):
+    """A module that calls attend, to be exported."""
+
+    def __init__(self, backend):
+        super().__init__()
+        self.score, self.backend = Additive(4, 4, 6).double(), backend
+
+    def forward(self, query, key, value, lengths):
+        return regard.attend(query, key, value, self.score, Mask.lengths(lengths), backend=self.backend)
+
+
+@pytest.mark.parametrize("backend", ["reference", "blocked"])
+def test_a_module_exports(backend):
+    module, tokens, lengths = Exported(backend), drawn(2), torch.tensor([7, 4])
+    program = torch.export.export(module, (*tokens, lengths))
+    assert_close(program.module()(*tokens, lengths), module(*tokens, lengths))
+    again, shorter = drawn(2), torch.tensor([2, 0])
+    assert_close(program.module()(*again, shorter), module(*again, shorter))
+
+
+# --- autocast, no_grad, inference ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("score", ["scaled_dot", "cosine", "gaussian", "biweight", "additive", "bilinear"])
+@pytest.mark.parametrize("backend", ["reference", "blocked", "auto"])
+def test_autocast_casts_the_tokens_and_accumulates_in_float32(backend, score):
+    built = {"additive": Additive(4, 4, 6), "bilinear": regard.scores.Bilinear(4, 4)}
+    module = built[score] if score in built else WITHOUT_SIZES[score]()
+    query, key, value = (x.float().requires_grad_() for x in drawn(2))
+    with torch.autocast("cpu", torch.bfloat16):
+        record = regard.inspect(query, key, value, module, backend=backend)
+    assert record.output.dtype == torch.bfloat16
+    assert record.log_mass.dtype == torch.float32
+    half = [x.detach().bfloat16() for x in (query, key, value)]
+    reference = regard.attend(*half, module.bfloat16())
+    exact = regard.attend(*(x.double() for x in half), module.double())
+    # The float32 parameters of a score under autocast are rounded once where those of a bfloat16 score are stored so.
+    own = bounds.error(reference, exact)
+    bounds.assert_close(record.output, exact, bounds.band(exact, own, torch.bfloat16))
+    gradients = torch.autograd.grad(record.output.float().sum(), (query, key, value))
+    assert all(gradient.dtype == torch.float32 and gradient.isfinite().all() for gradient in gradients)
+
+
+def test_autocast_leaves_float64_alone():
+    with torch.autocast("cpu", torch.bfloat16):
+        assert regard.attend(*drawn(2)).dtype == torch.float64
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize(("backend", "score"), BOTH)
+def test_without_gradients_the_numbers_are_the_same(backend, score, mode):
+    score, tokens = made(score), drawn(2)
+    expected = regard.attend(*tokens, score, backend=backend)
+    with mode():
+        output = regard.attend(*tokens, score, backend=backend)
+        assert not output.requires_grad
+        assert_close(output, expected.detach())
+
+
+def test_inference_tensors_can_be_pooled_and_inspected():
+    with torch.inference_mode():
+        tokens = drawn(2)
+        record = regard.inspect(*tokens, "gaussian", Mask.lengths(torch.tensor([3, 0])), backend="blocked")
+        assert record.entropy().shape == (2, 5)
+        assert record.top(2).keys.shape == (2, 5, 2)

@@ -1,0 +1,120 @@
+"""Every check of a call: what is refused, in which words, and what prepared problems hold."""
+
+import math
+
+import pytest
+import torch
+
+import regard
+from regard import Mask, RegardError
+from regard.backends import reference
+from regard.pooling.prepare import Settings, prepare
+
+QUERY, KEY, VALUE = torch.randn(2, 5, 4), torch.randn(2, 7, 4), torch.randn(2, 7, 3)
+
+
+def test_a_bias_gets_the_rank_of_the_batch():
+    problem, _ = prepare(QUERY, KEY, VALUE, "dot", Settings(bias=torch.zeros(7)))
+    assert problem.bias.shape == (1, 1, 7)
+
+
+def test_without_mask_and_bias_the_problem_holds_the_inputs_themselves():
+    problem, sink = prepare(QUERY, KEY, VALUE, "dot", Settings())
+    assert problem.form.query is QUERY
+    assert problem.form.key is KEY
+    assert problem.value is VALUE
+    assert sink is None
+
+
+@pytest.mark.parametrize(
+    ("bias", "text"),
+    [
+        (torch.zeros(8), r"bias: got shape \(8,\); needed a shape that broadcasts to .* = \(2, 5, 7\)"),
+        (torch.zeros(5, 1, 7), "bias: got shape"),
+        (torch.zeros(1, 2, 5, 7), "bias: got shape"),
+        (torch.zeros(7, dtype=torch.bool), r"bias: got bool .* A boolean belongs to mask=, as Mask.keep"),
+        (torch.zeros(7, dtype=torch.int64), "bias: got int64"),
+        ([0.0] * 7, "bias: got list"),
+        (1.0, "bias: got float"),
+        (torch.zeros(7, device="meta"), "bias: got float32 .*Move it"),
+    ],
+    ids=str,
+)
+def test_a_bias_that_cannot_be_added_is_refused(bias, text):
+    with pytest.raises(RegardError, match=text):
+        regard.attend(QUERY, KEY, VALUE, bias=bias)
+
+
+@pytest.mark.parametrize("result", [None, 3, torch.zeros(5, 6), torch.zeros(3, 5, 7), torch.zeros(1, 1, 5, 7)], ids=str)
+@pytest.mark.parametrize("backend", ["auto", "reference", "blocked"])
+def test_a_callable_that_returns_no_tile_is_refused(result, backend):
+    with pytest.raises(RegardError, match=r"score: got .* from the callable; needed .*\(2, 5, 7\)"):
+        regard.attend(QUERY, KEY, VALUE, lambda q, k: result, backend=backend)
+    with pytest.raises(RegardError, match=r"bias: got .* from the callable"):
+        regard.attend(QUERY, KEY, VALUE, bias=lambda i, j: result, backend=backend)
+
+
+def test_a_callable_that_returns_truth_values_is_refused():
+    with pytest.raises(RegardError, match="score: got bool"):
+        regard.attend(QUERY, KEY, VALUE, lambda q, k: torch.ones(5, 7, dtype=torch.bool))
+    with pytest.raises(RegardError, match="bias: got bool"):
+        regard.attend(QUERY, KEY, VALUE, bias=lambda i, j: i[:, None] >= j)
+
+
+@pytest.mark.parametrize(
+    "dropout", [-0.1, 1.1, math.nan, "0.5", None, True, False, [], torch.zeros(2), torch.tensor(0.5)]
+)
+def test_a_dropout_that_is_no_probability_is_refused(dropout):
+    with pytest.raises(RegardError, match=r"dropout: got .*; needed a probability between 0 and 1"):
+        regard.attend(QUERY, KEY, VALUE, dropout=dropout)
+
+
+@pytest.mark.parametrize("dropout", [0, 1, 0.0, 1.0, 0.5])
+def test_every_probability_is_a_dropout(dropout):
+    assert regard.attend(QUERY, KEY, VALUE, dropout=dropout).shape == (2, 5, 3)
+
+
+@pytest.mark.parametrize("tolerance", [0, -1e-3, math.nan, "1e-3", True, torch.zeros(2)])
+def test_a_tolerance_that_is_not_positive_is_refused(tolerance):
+    with pytest.raises(RegardError, match=r"tolerance: got .*; needed a positive number"):
+        regard.attend(QUERY, KEY, VALUE, tolerance=tolerance)
+
+
+@pytest.mark.parametrize("backend", ["cuda", "", None, 3, [], {}, ("blocked",)])
+def test_a_backend_that_is_not_listed_is_refused(backend):
+    with pytest.raises(RegardError, match=r'backend: got .*; needed "auto" or one of'):
+        regard.attend(QUERY, KEY, VALUE, backend=backend)
+
+
+@pytest.mark.parametrize(
+    ("mask", "text"),
+    [
+        (torch.ones(5, 7, dtype=torch.bool), r"Write Mask.keep\(m\) if True means may attend"),
+        (torch.tensor([3, 4]), r"Write Mask.lengths\(t\)"),
+        (torch.zeros(5, 7), "pass it as bias="),
+        (True, r"Write Mask.causal\(\)"),
+        ("causal", r"Write Mask.causal\(\)"),
+    ],
+    ids=str,
+)
+def test_a_bare_mask_is_refused_with_the_word_to_use(mask, text):
+    with pytest.raises(RegardError, match=f"mask: got .*{text}"):
+        regard.attend(QUERY, KEY, VALUE, mask=mask)
+
+
+def test_a_causal_mask_of_unequal_sizes_is_refused_until_it_is_aligned():
+    with pytest.raises(RegardError, match="5 queries and 7 keys"):
+        regard.attend(QUERY, KEY, VALUE, mask=Mask.causal())
+    assert regard.attend(QUERY, KEY, VALUE, mask=Mask.causal(align="lower_right")).shape == (2, 5, 3)
+
+
+def test_positions_given_to_a_callable_bias_start_at_the_first_query():
+    asked = []
+
+    def bias(queries, keys):
+        asked.append((queries.tolist(), keys.tolist()))
+        return torch.zeros(len(queries), len(keys))
+
+    problem, _ = prepare(QUERY, KEY, VALUE, "dot", Settings(bias=bias, first_query=2))
+    reference.run(problem)
+    assert asked == [([2, 3, 4, 5, 6], [0, 1, 2, 3, 4, 5, 6])]

@@ -1,0 +1,31 @@
+"""The one error: four parts in one sentence, a ValueError, and the same after a journey between processes."""
+
+import copy
+import pickle
+
+import pytest
+
+from regard import RegardError
+
+ERROR = RegardError("key", got="dim 3", needed="dim 4", repair="Project it.")
+
+
+def test_the_sentence_names_argument_got_needed_and_repair():
+    assert str(ERROR) == "key: got dim 3; needed dim 4. Project it."
+
+
+def test_the_parts_can_be_read():
+    assert (ERROR.argument, ERROR.got, ERROR.needed, ERROR.repair) == ("key", "dim 3", "dim 4", "Project it.")
+
+
+def test_it_is_a_value_error():
+    with pytest.raises(ValueError, match="key: got"):
+        raise ERROR
+
+
+@pytest.mark.parametrize("travel", [lambda e: pickle.loads(pickle.dumps(e)), copy.copy, copy.deepcopy])
+def test_it_survives_pickling_and_copying(travel):
+    back = travel(ERROR)
+    assert type(back) is RegardError
+    assert str(back) == str(ERROR)
+    assert back.repair == ERROR.repair

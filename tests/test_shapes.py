@@ -1,0 +1,64 @@
+"""Shapes, dtypes and devices are checked once, and every refusal says what came and what is needed."""
+
+import pytest
+import torch
+
+from regard import RegardError
+from regard.shapes import FLOATS, accumulation_dtype, broadcast_batch, check_inputs, describe
+
+
+def tokens(*shape, **options):
+    return torch.zeros(shape, **options)
+
+
+def test_describe_says_dtype_shape_and_device():
+    assert describe(tokens(2, 5, 3)) == "float32 (2, 5, 3) on cpu"
+    assert describe([1, 2]) == "list [1, 2]"
+    assert len(describe("x" * 1000)) < 80
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_accumulation_is_in_float32_and_in_float64_for_float64(dtype):
+    assert accumulation_dtype(dtype) == (torch.float64 if dtype == torch.float64 else torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "merged"),
+    [((), (), ()), ((2, 3), (2, 3), (2, 3)), ((1, 3), (2, 1), (2, 3)), ((0,), (1,), (0,)), ((1,), (0,), (0,))],
+)
+def test_batch_axes_are_equal_or_1(first, second, merged):
+    assert broadcast_batch("key", first, second) == merged
+
+
+@pytest.mark.parametrize(("first", "second"), [((2,), (3,)), ((2, 3), (2, 4)), ((0,), (2,))])
+def test_batch_axes_that_differ_are_refused(first, second):
+    with pytest.raises(RegardError, match=r"key: got batch axes .*; needed axis \d equal to \d, or 1"):
+        broadcast_batch("key", first, second)
+
+
+def test_good_inputs_give_their_batch():
+    assert check_inputs(tokens(2, 1, 5, 3), tokens(1, 3, 7, 4), tokens(2, 1, 7, 2)) == (2, 3)
+    assert check_inputs(tokens(5, 3), tokens(7, 4), tokens(7, 2)) == ()
+
+
+GOOD = tokens(2, 5, 3)
+
+REFUSED = {
+    "no tensor": (([[1.0]], GOOD, GOOD), "query: got list .*; needed a torch.Tensor. Convert it first"),
+    "integers": ((GOOD, GOOD.long(), GOOD), r"key: got int64 \(2, 5, 3\) on cpu; needed float32, .*key.float\(\)"),
+    "complex": ((GOOD, GOOD, GOOD.to(torch.complex64)), "value: got complex64"),
+    "one axis": ((tokens(3), tokens(3), tokens(3)), r"query: got .*; needed at least two axes.*unsqueeze\(-1\)"),
+    "ranks": ((GOOD, GOOD[0], GOOD), "key: got .* while query is .*; needed query, key and value of equal rank"),
+    "dtypes": ((GOOD, GOOD, GOOD.double()), r"value: got .*; needed query, key and value of one dtype.*\.to\(query"),
+    "devices": ((GOOD, GOOD, tokens(2, 5, 3, device="meta")), "value: got .*on meta.*; needed .* on one device"),
+    "batch": ((GOOD, tokens(3, 5, 3), GOOD), r"key: got batch axes \(3,\), against \(2,\); needed axis 0 equal to 2"),
+    "value batch": ((GOOD, GOOD, tokens(4, 5, 3)), "value: got batch axes"),
+    "rows": ((GOOD, GOOD, tokens(2, 4, 3)), "value: got 4 rows for 5 keys; needed one value per key"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_bad_inputs_are_refused_with_what_came_and_what_is_needed(case):
+    inputs, text = REFUSED[case]
+    with pytest.raises(RegardError, match=text):
+        check_inputs(*inputs)
