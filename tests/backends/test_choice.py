@@ -27,10 +27,10 @@ def test_small_problems_go_to_the_reference_and_large_ones_to_blocks(score):
 
 
 def test_auto_changes_over_at_the_size_it_names():
-    side = int((SMALL // 2) ** 0.5)
-    query, key = tokens(side, 1), tokens(SMALL // 2 // side, 1)
+    side = int((SMALL["cpu"] // 2) ** 0.5)
+    query, key = tokens(side, 1), tokens(SMALL["cpu"] // 2 // side, 1)
     assert chosen(query, key, key, "gaussian") == "reference"
-    query, key = tokens(side + 1, 1), tokens(SMALL // 2 // side + 1, 1)
+    query, key = tokens(side + 1, 1), tokens(SMALL["cpu"] // 2 // side + 1, 1)
     assert chosen(query, key, key, "gaussian") == "blocked"
 
 

@@ -128,7 +128,7 @@ def test_it_refuses_to_round_a_bias():
     with pytest.raises(regard.RegardError, match="round the bias to torch.float16"):
         regard.attend(*half, bias=torch.zeros(KEYS), backend="torch")
     single = [x.detach().float() for x in drawn(2, 3)]
-    with pytest.raises(regard.RegardError, match="round the bias to float32"):
+    with pytest.raises(regard.RegardError, match="round the bias to torch.float32"):
         regard.attend(*single, bias=torch.zeros(KEYS, dtype=torch.float64), backend="torch")
 
 

@@ -19,9 +19,7 @@ def test_status_is_that_of_the_command():
 
 
 def test_help_does_not_wait_for_torch():
-    asked = python(
-        "import sys; from regard.cli.app import run; run(['--help']); assert 'torch' not in sys.modules"
-    )
+    asked = python("import sys; from regard.cli.app import run; run(['--help']); assert 'torch' not in sys.modules")
     assert asked.returncode == 0, asked.stderr
 
 
@@ -29,6 +27,4 @@ def test_help_does_not_wait_for_torch():
 def test_without_the_extra_one_sentence_names_it(missing):
     asked = python(CALL.format(argument="--help", before=f"sys.modules[{missing!r}] = None"))
     assert asked.returncode == 1
-    assert asked.stderr == (
-        f'regard: the command line needs {missing}; install it with pip install "regard[cli]".\n'
-    )
+    assert asked.stderr == (f'regard: the command line needs {missing}; install it with pip install "regard[cli]".\n')

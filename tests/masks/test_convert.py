@@ -42,13 +42,9 @@ def tokens():
 
 @pytest.mark.parametrize("with_matrix", ["none", "shared", "per head"])
 @pytest.mark.parametrize("with_padding", [False, True])
-def test_the_weights_of_multihead_vanish_exactly_where_the_mask_forbids(
-    layer, tokens, with_matrix, with_padding
-):
+def test_the_weights_of_multihead_vanish_exactly_where_the_mask_forbids(layer, tokens, with_matrix, with_padding):
     query, memory = tokens
-    matrix = {"none": None, "shared": open_rows(random(Q, K)), "per head": open_rows(random(B * H, Q, K))}[
-        with_matrix
-    ]
+    matrix = {"none": None, "shared": open_rows(random(Q, K)), "per head": open_rows(random(B * H, Q, K))}[with_matrix]
     padding = open_rows(random(B, K, seed=3)) if with_padding else None
     if matrix is None and padding is None:
         return
@@ -91,9 +87,7 @@ def test_the_two_conventions_are_opposite_and_round_trips_are_exact():
 
 def test_padding_of_one_unbatched_sequence():
     padding = random(K)
-    assert torch.equal(
-        dense(Mask.from_multihead(key_padding_mask=padding), batch=()), (~padding).expand(Q, K)
-    )
+    assert torch.equal(dense(Mask.from_multihead(key_padding_mask=padding), batch=()), (~padding).expand(Q, K))
 
 
 def test_shared_axes_of_a_converted_mask_share_memory():

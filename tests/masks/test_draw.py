@@ -61,7 +61,5 @@ def test_an_empty_mask_is_drawn_as_labels():
 
 
 def test_a_drawing_is_refused_like_a_call():
-    with pytest.raises(
-        RegardError, match="got 3 queries and 5 keys; needed as many queries as keys, or align="
-    ):
+    with pytest.raises(RegardError, match="got 3 queries and 5 keys; needed as many queries as keys, or align="):
         Mask.causal().draw(queries=3, keys=5)

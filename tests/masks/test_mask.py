@@ -51,9 +51,7 @@ def test_lengths_per_query(sizes):
     assert torch.equal(dense(Mask.lengths_per_query(t)), loops(lambda b, h, i, j: j < full[b, h, i]))
 
 
-@pytest.mark.parametrize(
-    "sizes", [(Q, K), (1, K), (Q, 1), (H, Q, K), (B, 1, Q, K), (B, H, 1, K), (1, 1, 1, 1)]
-)
+@pytest.mark.parametrize("sizes", [(Q, K), (1, K), (Q, 1), (H, Q, K), (B, 1, Q, K), (B, H, 1, K), (1, 1, 1, 1)])
 def test_keep_and_drop_align_from_the_right(sizes):
     m = ints(*sizes, high=2).bool()
     full = m.expand(B, H, Q, K)
@@ -74,9 +72,7 @@ def test_documents(lead_q, lead_k):
     q, k = ints(*lead_q, Q, high=3), ints(*lead_k, K, high=3)
     full_q = q.reshape(lead_q + (1,) * (2 - len(lead_q)) + (Q,)).expand(B, H, Q)
     full_k = k.reshape(lead_k + (1,) * (2 - len(lead_k)) + (K,)).expand(B, H, K)
-    assert torch.equal(
-        dense(Mask.documents(q, k)), loops(lambda b, h, i, j: full_q[b, h, i] == full_k[b, h, j])
-    )
+    assert torch.equal(dense(Mask.documents(q, k)), loops(lambda b, h, i, j: full_q[b, h, i] == full_k[b, h, j]))
 
 
 @pytest.mark.parametrize(("queries", "keys"), [(Q, K), (K, Q), (1, K)])
@@ -92,9 +88,7 @@ def test_bands_stand_where_they_are_aligned(queries, keys, left, right):
     known = dense(Mask.window(left, right), queries=queries, keys=keys, first_query=2)
     assert torch.equal(known, loops(rule(2), queries, keys))
     # A known position outranks align.
-    assert torch.equal(
-        dense(Mask.window(left, right, "top_left"), queries=queries, keys=keys, first_query=2), known
-    )
+    assert torch.equal(dense(Mask.window(left, right, "top_left"), queries=queries, keys=keys, first_query=2), known)
 
 
 def test_causal_is_the_plain_band_on_equal_sizes():
@@ -181,9 +175,7 @@ def test_grow_lets_everyone_see_what_came_later():
 
 
 def test_to_moves_every_tensor():
-    mask = (Mask.lengths(ints(B)) & ~Mask.keys(ints(B, K) > 1) | Mask.keep(ints(Q, K) > 1)) & Mask.causal(
-        "top_left"
-    )
+    mask = (Mask.lengths(ints(B)) & ~Mask.keys(ints(B, K) > 1) | Mask.keep(ints(Q, K) > 1)) & Mask.causal("top_left")
     mask = mask & Mask.documents(ints(Q), ints(K))
     node = mask.to("meta").place(batch=(B, H), queries=Q, keys=K, device=torch.device("meta"))
     assert [tensor.device.type for tensor in node.tensors()] == ["meta"] * 5

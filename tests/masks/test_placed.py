@@ -54,9 +54,7 @@ def whole(node):
 def numbers(draw, low, high, *sizes):
     """A random integer tensor in which each axis may be shared; drawn by seed, because lists are slow."""
     sizes = [size if draw(st.booleans()) else 1 for size in sizes]
-    return torch.randint(
-        low, high + 1, sizes, generator=torch.Generator().manual_seed(draw(st.integers(0, 999)))
-    )
+    return torch.randint(low, high + 1, sizes, generator=torch.Generator().manual_seed(draw(st.integers(0, 999))))
 
 
 @st.composite
@@ -75,9 +73,7 @@ def leaves(draw):
 trees = st.recursive(
     leaves(),
     lambda node: (
-        st.builds(placed.Both, node, node)
-        | st.builds(placed.Either, node, node)
-        | st.builds(placed.Not, node)
+        st.builds(placed.Both, node, node) | st.builds(placed.Either, node, node) | st.builds(placed.Not, node)
     ),
     max_leaves=5,
 )
@@ -144,9 +140,7 @@ def test_negation_reaches_the_leaves_and_changes_no_cell(node):
 @given(trees, trees)
 def test_de_morgan(left, right):
     both, either = whole(placed.Both(left, right)), whole(placed.Either(left, right))
-    assert torch.equal(
-        whole(placed.Not(placed.Both(left, right))), whole(placed.Not(left)) | whole(placed.Not(right))
-    )
+    assert torch.equal(whole(placed.Not(placed.Both(left, right))), whole(placed.Not(left)) | whole(placed.Not(right)))
     assert torch.equal(
         whole(placed.Not(placed.Either(left, right))), whole(placed.Not(left)) & whole(placed.Not(right))
     )
@@ -235,9 +229,7 @@ def test_a_causal_mask_of_100k_costs_nothing_until_a_tile_is_asked_for(monkeypat
 
 def test_shared_axes_are_never_expanded():
     lengths = Mask.lengths(torch.tensor([3, 6]))
-    tile = lengths.place(batch=BATCH, queries=QUERIES, keys=KEYS, device=CPU).tile(
-        slice(1, 4), slice(2, 7), CPU
-    )
+    tile = lengths.place(batch=BATCH, queries=QUERIES, keys=KEYS, device=CPU).tile(slice(1, 4), slice(2, 7), CPU)
     assert tile.shape == (2, 1, 1, 5)
 
 

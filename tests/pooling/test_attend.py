@@ -17,8 +17,6 @@ LISTED = [*WITHOUT_SIZES, *WITH_SIZES]
 # Every backend with every score it takes.
 RUNS = [(backend, score) for backend in BACKENDS for score in LISTED if backend != "torch" or score in DOTS]
 LEARNING = [(backend, f"{name} learnable") for backend in ("reference", "blocked") for name in ("gaussian", "biweight")]
-    (backend, f"{score} learnable") for backend in ("reference", "blocked") for score in ("gaussian", "biweight")
-]
 
 
 def drawn(*batch, queries=5, keys=7, dim=3, value_dim=2, dtype=torch.float64):

@@ -20,9 +20,7 @@ def test_left_has_the_truth_and_every_fit(fits, panels):
 
 
 def test_right_has_the_weights(fits, panels):
-    np.testing.assert_array_equal(
-        np.asarray(panels[1].images[0].get_array()), fits.attended.weights().numpy()
-    )
+    np.testing.assert_array_equal(np.asarray(panels[1].images[0].get_array()), fits.attended.weights().numpy())
 
 
 def test_ticks_stand_at_whole_x(fits, panels):

@@ -9,8 +9,9 @@ from regard.backends import blocked, reference, torch_sdpa
 from regard.backends.problem import Problem
 from regard.errors import RegardError
 
-# Below this many elements the textbook form in plain operations beats the fixed cost of an operator with tiles.
-SMALL = 2**16
+# Below this many elements the textbook form in plain operations beats the fixed cost of an operator with tiles: on a
+# GPU, where an operation costs its launch and little else, far longer.
+SMALL = {"cpu": 2**16, "cuda": 2**26}
 
 
 class Backend(NamedTuple):
@@ -38,7 +39,7 @@ def choose(problem: Problem, name: str, *, log_mass: bool) -> Backend:
     if name == "auto":
         if TORCH.refuse(problem, log_mass) is None:
             return TORCH
-        if problem.work <= SMALL or BLOCKED.refuse(problem, log_mass) is not None:
+        if problem.work <= _small(problem) or BLOCKED.refuse(problem, log_mass) is not None:
             return REFERENCE
         return BLOCKED
     if not isinstance(name, str) or name not in BACKENDS:
@@ -68,8 +69,12 @@ def refusals(problem: Problem, *, log_mass: bool, chosen: Backend) -> dict[str, 
             continue
         reason = backend.refuse(problem, log_mass)
         if reason is None and backend is REFERENCE:
-            reason = f"it would materialise {problem.work} elements; auto takes it up to {SMALL}"
+            reason = f"it would materialise {problem.work} elements; auto takes it up to {_small(problem)}"
         elif reason is None and backend is BLOCKED:
             reason = "a faster backend runs this call"
         reasons[backend.name] = reason or "it was not asked for"
     return reasons
+
+
+def _small(problem: Problem) -> int:
+    return SMALL.get(problem.value.device.type, SMALL["cuda"])

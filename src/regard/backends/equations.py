@@ -44,8 +44,13 @@ def scores(problem: Problem, rows: Rows | None = None) -> Tensor:
         result = result + tile.to(result.dtype)
     if problem.mask is not None:
         result = result.masked_fill(~problem.mask.tile(rows, keys, device), -math.inf)
-    batch = problem.batch
-    return result if result.shape[:-2] == batch else result.expand(*batch, *result.shape[-2:])
+    shape = (*problem.batch, query_rows(problem, rows), problem.keys)
+    return result if result.shape == shape else result.expand(shape)
+
+
+def query_rows(problem: Problem, rows: Rows) -> int:
+    """How many queries are meant."""
+    return len(range(problem.queries)[rows]) if isinstance(rows, slice) else rows.shape[0]
 
 
 def pair_scores(form: Form, rows: Rows) -> Tensor:

@@ -41,21 +41,12 @@ class Problem(NamedTuple):
     @property
     def batch(self) -> tuple[int, ...]:
         """The batch shape that all inputs broadcast to."""
-        shape = tuple(self.form.query.shape[:-2])
-        for tensor in (self.form.key, self.value, *self.parameters):
-            if tuple(tensor.shape[:-2]) != shape:
-                shape = broadcast_batch("score", shape, tensor.shape[:-2])
-        return shape
+        return batch_of(self.form, self.value)
 
     @property
     def parameters(self) -> tuple[Tensor, ...]:
         """The tensors of the form beside query and key."""
-        match self.form:
-            case DistanceForm(width=width):
-                return (width,)
-            case AdditiveForm(weight=weight):
-                return (weight,)
-        return ()
+        return parameters_of(self.form)
 
     @property
     def work(self) -> int:
@@ -78,6 +69,23 @@ class Problem(NamedTuple):
             return self
         form = self.form._replace(key=_blank(self.form.key, padding))
         return self._replace(form=form, value=_blank(self.value, padding))
+
+
+def batch_of(form: Form, value: Tensor) -> tuple[int, ...]:
+    """The batch shape that the tensors of a form and its values broadcast to."""
+    shape = tuple(form.query.shape[:-2])
+    for tensor in (form.key, value, *parameters_of(form)):
+        other = tensor.shape[:-2]
+        if other != shape:
+            shape = broadcast_batch("score", shape, other)
+    return shape
+
+
+def parameters_of(form: Form) -> tuple[Tensor, ...]:
+    """The tensors of a form beside query and key."""
+    if isinstance(form, DistanceForm):
+        return (form.width,)
+    return (form.weight,) if isinstance(form, AdditiveForm) else ()
 
 
 def _blank(tokens: Tensor, padding: Tensor) -> Tensor:

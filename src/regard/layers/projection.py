@@ -92,11 +92,14 @@ class Projections(nn.Module):
     def _split(self, projected: Tensor, start: int) -> list[Tensor]:
         """From one product to its parts, the inputs from `start` on.
 
-        Heads are moved before tokens at the very end: so gradients are put together in the layout of the product.
+        Where gradients flow, heads are moved before tokens at the very end: so they are put together in the layout
+        of the product. Otherwise they are moved once for all parts, which is fewer calls.
         """
         heads, sizes = self.heads[start:], self.head_dims[start:]
         if sizes.count(sizes[0]) == len(sizes):
             whole = projected.view(*projected.shape[:-1], sum(heads), sizes[0])
+            if not projected.requires_grad:
+                return list(whole.transpose(-3, -2).split_with_sizes(heads, -3))
             return [part.transpose(-3, -2) for part in whole.split_with_sizes(heads, -2)]
         parts = projected.split_with_sizes(self.outputs[start:], -1)
         return [self._by_heads(*part) for part in zip(parts, heads, sizes, strict=True)]

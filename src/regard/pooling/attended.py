@@ -120,15 +120,7 @@ def _positions(rows: Rows | None, log_mass: Tensor) -> slice | Tensor:
         if step == 1:
             return slice(start, max(start, stop))
         return torch.arange(start, stop, step, device=log_mass.device)
-    positions = torch.as_tensor(rows, device=log_mass.device)
-    if positions.dtype == torch.bool or positions.is_floating_point() or positions.ndim > 1:
-        raise RegardError(
-            "rows",
-            got=f"{rows!r:.60}",
-            needed="a query's number, a list of numbers, or a slice",
-            repair="Pass for example rows=[0, 3].",
-        )
-    positions = positions.reshape(-1).long()
+    positions = _whole_numbers(rows, log_mass.device)
     if positions.device.type == "cpu" and bool(((positions < -queries) | (positions >= queries)).any()):
         raise RegardError(
             "rows",
@@ -137,3 +129,19 @@ def _positions(rows: Rows | None, log_mass: Tensor) -> slice | Tensor:
             repair="Ask for queries that exist.",
         )
     return positions % max(queries, 1)
+
+
+def _whole_numbers(rows: object, device: torch.device) -> Tensor:
+    """int64 (rows)."""
+    try:
+        positions = torch.as_tensor(rows, device=device)
+    except (TypeError, ValueError, RuntimeError):
+        positions = torch.empty(0)
+    if positions.dtype == torch.bool or positions.is_floating_point() or positions.ndim > 1:
+        raise RegardError(
+            "rows",
+            got=f"{rows!r:.60}",
+            needed="a query's number, a list of numbers, or a slice",
+            repair="Pass for example rows=[0, 3].",
+        )
+    return positions.reshape(-1).long()

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from regard.backends.problem import Bias, Problem
+from regard.backends.problem import Bias, Problem, batch_of
 from regard.errors import RegardError
 from regard.masks import Mask
 from regard.masks.placed import Placed
@@ -47,25 +47,21 @@ def prepare(
 
 def to_problem(form: Form, value: Tensor, settings: Settings) -> Problem:
     """Lay mask and bias on the sizes of the call."""
-    mask, bias = settings.mask, settings.bias
-    if type(settings.dropout) is not float or settings.dropout:
-        check_dropout(settings.dropout)
-    if settings.tolerance is not None:
-        _check_tolerance(settings.tolerance)
-    first = settings.first_query or 0
-    problem = Problem(form, value, None, None, settings.dropout, settings.tolerance, first)
-    if mask is None and bias is None and isinstance(form, DotForm):
-        return problem
-    batch, queries, keys = problem.batch, problem.queries, problem.keys
-    if bias is not None:
-        problem = problem._replace(bias=_place_bias(bias, (*batch, queries, keys), value.device))
-    if mask is None:
-        return problem
-    if not isinstance(mask, Placed):
-        mask = Mask.expect(mask).place(
-            batch=batch, queries=queries, keys=keys, device=value.device, first_query=settings.first_query
-        )
-    return problem._replace(mask=mask)
+    mask, bias, dropout, tolerance, first_query = settings
+    if type(dropout) is not float or dropout:
+        check_dropout(dropout)
+    if tolerance is not None:
+        _check_tolerance(tolerance)
+    if mask is not None or bias is not None or not isinstance(form, DotForm):
+        # The batch is formed even where nothing needs it: the axes of a score's parameters must fit.
+        batch, queries, keys, device = batch_of(form, value), form.query.shape[-2], value.shape[-2], value.device
+        if mask is not None and not isinstance(mask, Placed):
+            mask = Mask.expect(mask).place(
+                batch=batch, queries=queries, keys=keys, device=device, first_query=first_query
+            )
+        if bias is not None:
+            bias = _place_bias(bias, (*batch, queries, keys), device)
+    return Problem(form, value, mask, bias, dropout, tolerance, first_query or 0)
 
 
 def checked_callable(

@@ -1,8 +1,10 @@
 """Scores of the distance between query and key: the log-kernels of Nadaraya-Watson regression (eq. 4 to 6)."""
 
+import contextlib
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -82,7 +84,8 @@ class RadialScore(Score):
                 needed="one bandwidth per dimension in the last axis, or a last axis of size 1",
                 repair="For one bandwidth per head, give it the shape (heads, 1).",
             )
-        return (tokens / align_batch(bandwidth, tokens)).to(tokens.dtype)
+        width = align_batch(bandwidth.to(accumulation_dtype(tokens.dtype)), tokens)
+        return (tokens / width).to(tokens.dtype)
 
     def extra_repr(self) -> str:
         """Show the bandwidth and whether it learns."""
@@ -154,20 +157,26 @@ def _is_per_dimension(bandwidth: Tensor) -> bool:
 
 
 def _check_bandwidth(bandwidth: Bandwidth) -> float | Tensor:
-    if isinstance(bandwidth, int | float) and not isinstance(bandwidth, bool):
-        positive = math.isfinite(bandwidth) and bandwidth > 0
-        checked: float | Tensor = float(bandwidth)
-    else:
-        try:
-            checked = torch.as_tensor(bandwidth, dtype=torch.get_default_dtype()).detach().clone()
-        except (TypeError, ValueError, RuntimeError):
-            checked = torch.tensor(-1.0)
-        positive = bool((checked > 0).all()) and bool(checked.isfinite().all()) and checked.numel() > 0
-    if not positive:
-        raise RegardError(
-            "bandwidth",
-            got=repr(bandwidth)[:80],
-            needed="positive finite numbers",
-            repair="Pass a positive number, or a sequence with one positive number per dimension.",
-        )
-    return checked
+    """A number as a float, a tensor in its own dtype, a sequence in float64: nothing is rounded before it is used."""
+    checked: float | Tensor | None = None
+    if isinstance(bandwidth, Tensor):
+        checked = bandwidth.detach().clone() if bandwidth.is_floating_point() else bandwidth.double()
+    elif isinstance(bandwidth, int | float):
+        checked = None if isinstance(bandwidth, bool) else float(bandwidth)
+    elif isinstance(bandwidth, Sequence | np.ndarray) and not isinstance(bandwidth, str):
+        with contextlib.suppress(TypeError, ValueError, RuntimeError):
+            checked = torch.as_tensor(bandwidth, dtype=torch.float64)
+    if checked is not None and _is_positive(checked):
+        return checked
+    raise RegardError(
+        "bandwidth",
+        got=repr(bandwidth)[:80],
+        needed="positive finite numbers",
+        repair="Pass a positive number, or a sequence with one positive number per dimension.",
+    )
+
+
+def _is_positive(bandwidth: float | Tensor) -> bool:
+    if isinstance(bandwidth, float):
+        return 0 < bandwidth < math.inf
+    return bandwidth.numel() > 0 and bool(((bandwidth > 0) & bandwidth.isfinite()).all())

@@ -21,7 +21,8 @@ class Link(ABC):
 
     def log_kernel(self, squared: Tensor, width: Tensor, dtype: torch.dtype) -> Tensor:
         """log f at squared distances, of a kernel of the given width; dtype is that of the user's data."""
-        return self.of_ratio(squared / width.square())
+        del dtype
+        return self.of_ratio(ratio(squared, width))
 
     @abstractmethod
     def of_ratio(self, z: Tensor) -> Tensor:
@@ -182,6 +183,11 @@ class CosineLink(CompactLink):
     def derivative(self, z: Tensor) -> Tensor:
         """-pi^2 / 8 sinc(d / 2)."""
         return (-(math.pi**2) / 8) * torch.sinc(0.5 * _root(z))
+
+
+def ratio(squared: Tensor, width: Tensor) -> Tensor:
+    """z = squared / width^2, in two divisions: the square of a tiny width would be 0."""
+    return squared / width / width
 
 
 def _root(z: Tensor) -> Tensor:

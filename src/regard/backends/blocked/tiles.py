@@ -6,10 +6,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from regard.scores.links import Link
+from regard.scores.links import Link, ratio
 
-# Up to this width the gradient of a squared distance is summed from differences, exact at any offset.
-# Beyond it a matrix product of tokens centred on the tile is used: error about eps times the tile's extent.
+# Up to this width a squared distance and its gradient are summed dimension by dimension, exact at any offset.
+# Beyond it the gradient is a matrix product of tokens centred on the tile: error about eps times the tile's extent.
 WIDEST_DIFFERENCE = 16
 
 
@@ -93,22 +93,22 @@ class DistanceTiles(Tiles):
     def backward(self, rows: slice, cols: slice, grad: Tensor) -> None:
         """Through z = |q - k|^2 / width^2: dz = dS slope(z), then to q, k and width."""
         width = self._width(rows)
-        ratio = self._squared(rows, cols).div_(width.square())
-        grad = grad * self.link.slope(ratio)
+        z = ratio(self._squared(rows, cols), width)
+        grad = grad * self.link.slope(z)
         if self.needs[2]:
             at = rows if self.width.shape[-2] > 1 else slice(None)
-            self.add(2, at, (grad * ratio).sum(-1, keepdim=True).mul_(-2 / width))
+            self.add(2, at, (grad * z).sum(-1, keepdim=True).mul_(-2).div_(width))
         if self.needs[0] or self.needs[1]:
-            self._backward_tokens(rows, cols, grad.mul_(2 / width.square()))
+            self._backward_tokens(rows, cols, ratio(grad.mul_(2), width))
 
     def _backward_tokens(self, rows: slice, cols: slice, grad: Tensor) -> None:
         """grad: (*batch, rows, cols), twice the gradient of the squared distance."""
         query, key = self.query[..., rows, :], self.key[..., cols, :]
         if query.shape[-1] <= WIDEST_DIFFERENCE:
-            for d in range(query.shape[-1]):
-                pull = grad * (query[..., d : d + 1] - key[..., d : d + 1].mT)
-                self._add_column(0, rows, d, pull.sum(-1))
-                self._add_column(1, cols, d, -pull.sum(-2))
+            for dim in range(query.shape[-1]):
+                pull = self._difference(query, key, dim).mul_(grad)
+                self._add_column(0, rows, dim, pull.sum(-1))
+                self._add_column(1, cols, dim, pull.sum(-2).neg_())
             return
         centre = key.mean(-2, keepdim=True)
         query, key = query - centre, key - centre
@@ -125,6 +125,14 @@ class DistanceTiles(Tiles):
 
     def _squared(self, rows: slice, cols: slice) -> Tensor:
         query, key = self.query[..., rows, :], self.key[..., cols, :]
-        if query.shape[-1] == 1:
-            return (query - key.mT).square_()
-        return torch.cdist(query, key, compute_mode="donot_use_mm_for_euclid_dist").square_()
+        if query.shape[-1] > WIDEST_DIFFERENCE:
+            return torch.cdist(query, key, compute_mode="donot_use_mm_for_euclid_dist").square_()
+        total = self._difference(query, key, 0).square_()
+        for dim in range(1, query.shape[-1]):
+            difference = self._difference(query, key, dim)
+            total.addcmul_(difference, difference)
+        return total
+
+    def _difference(self, query: Tensor, key: Tensor, dim: int) -> Tensor:
+        one = slice(dim, dim + 1)
+        return query[..., one] - key[..., one].mT
