@@ -12,10 +12,16 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import additive, dot, memory, multihead, report
+from benchmarks import additive, dot, imports, memory, multihead, report
 from benchmarks.measure import machine
 
-SUITES = {"dot": dot.run, "multihead": multihead.run, "additive": additive.run, "memory": memory.run}
+SUITES = {
+    "dot": dot.run,
+    "multihead": multihead.run,
+    "additive": additive.run,
+    "memory": memory.run,
+    "imports": imports.run,
+}
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -33,6 +39,8 @@ def main(names: list[str]) -> None:
     for name in names or SUITES:
         print(f"{name} ...", flush=True)
         rows = SUITES[name](device)
+        if not rows:
+            continue
         kept = {"suite": name, "date": datetime.now(UTC).date().isoformat(), "machine": machine(device), "rows": rows}
         file = RESULTS / (f"{name}.json" if device == "cpu" else f"{name}-{device}.json")
         file.write_text(json.dumps(kept, indent=1) + "\n")

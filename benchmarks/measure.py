@@ -49,7 +49,7 @@ def _passes(peers: dict[str, Call], repeats: dict[str, int]) -> tuple[dict[str, 
 
 def relative_error(result: torch.Tensor, exact: torch.Tensor) -> float:
     """Relative L2 error against float64."""
-    return float((result.double() - exact).norm() / exact.norm())
+    return float((result.detach().double() - exact.detach()).norm() / exact.detach().norm())
 
 
 def machine(device: str) -> dict:

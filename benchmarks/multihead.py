@@ -7,7 +7,7 @@ import regard
 from benchmarks.measure import compare
 
 # (batch, tokens, dim, heads)
-SIZES = [(8, 64, 256, 8), (8, 128, 512, 8), (4, 512, 512, 8), (1, 2048, 512, 8)]
+SIZES = [(8, 16, 256, 8), (8, 64, 256, 8), (8, 128, 512, 8), (4, 512, 512, 8), (1, 2048, 512, 8)]
 
 
 def run(device: str) -> list[dict]:

@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+from benchmarks.measure import LARGEST_DRIFT
+
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results"
 BEGIN, END = "<!-- generated: benchmarks -->", "<!-- end -->"
@@ -17,49 +19,58 @@ def write() -> None:
 
 
 def render() -> str:
-    """One table of what a call costs, one of what it holds, and the machine they were measured on."""
+    """A table for each machine: what a call costs beside its peer, and what it holds."""
+    suites = [json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))]
+    suites = [suite for suite in suites if suite.get("suite") in RENDERED]
+    suites.sort(key=lambda suite: list(RENDERED).index(suite["suite"]))
+    machines = sorted({_machine(suite) for suite in suites})
+    return "\n".join(_table(machine, [s for s in suites if _machine(s) == machine]) for machine in machines)
+
+
+def _table(machine: str, suites: list[dict]) -> str:
     lines = [
-        "| what | against | time of the other | time of regard | ratio |",
+        f"{machine}; medians of interleaved passes, `make bench`:",
+        "",
+        "| what | against | the other | regard | ratio |",
         "|---|---|---|---|---|",
     ]
-    suites = {path.stem: json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))}
-    for name, describe in (("dot", _dot), ("multihead", _multihead), ("additive", _additive)):
-        lines += [_row(describe(row), row) for row in suites.get(name, {"rows": []})["rows"]]
-    for row in suites.get("memory", {"rows": []})["rows"]:
-        lines.append(_memory(row))
-    machines = {_machine(suite) for suite in suites.values()}
-    notes = [f"Medians of interleaved passes (`make bench`), {machine}." for machine in sorted(machines)]
-    return "\n".join([*lines, "", *notes, ""])
-
-
-def _row(what: str, row: dict) -> str:
-    (peer, theirs), (_, ours) = row["seconds"].items()
-    noisy = " (noisy)" if row["drift"] > 0.15 else ""
-    ratio = theirs["median"] / ours["median"]
-    return f"| {what} | `{peer}` | {_time(theirs['median'])} | {_time(ours['median'])} | {ratio:.2f}x{noisy} |"
+    lines += [RENDERED[suite["suite"]](row) for suite in suites for row in suite["rows"]]
+    return "\n".join([*lines, ""])
 
 
 def _dot(row: dict) -> str:
     size = " x ".join(str(n) for n in row["shape"])
     mask = "" if row["mask"] == "none" else f", mask {row['mask']}"
-    return f"`attend`, scaled dot, {size}{mask}, {_direction(row['backward'])}"
+    return _compared(f"`attend`, scaled dot, {size}{mask}, {_direction(row['backward'])}", row)
 
 
 def _multihead(row: dict) -> str:
     kind = "training" if row["training"] else "evaluation"
-    return f"`MultiHeadAttention`, {row['batch']} x {row['tokens']} x {row['dim']}, {row['heads']} heads, {kind}"
+    size = f"{row['batch']} x {row['tokens']} x {row['dim']}, {row['heads']} heads"
+    return _compared(f"`MultiHeadAttention`, {size}, {kind}", row)
 
 
 def _additive(row: dict) -> str:
     size = f"{row['batch']} x {row['tokens']} x {row['tokens']}, hidden {row['hidden']}"
     worst = max(row["errors"]["regard.attend"])
-    return f"`attend`, additive, {size}, {_direction(row['backward'])}, error {worst:.0e}"
+    return _compared(f"`attend`, additive, {size}, {_direction(row['backward'])}, error {worst:.0e}", row)
+
+
+def _compared(what: str, row: dict) -> str:
+    (peer, theirs), (_, ours) = row["seconds"].items()
+    noisy = " (noisy)" if row["drift"] > LARGEST_DRIFT else ""
+    ratio = theirs["median"] / ours["median"]
+    return f"| {what} | `{peer}` | {_time(theirs['median'])} | {_time(ours['median'])} | {ratio:.2f}x{noisy} |"
 
 
 def _memory(row: dict) -> str:
     what = f"memory of additive, 1 x {row['tokens']} x {row['tokens']}, hidden {row['hidden']}, forward + backward"
     textbook, ours = row["textbook_bytes_at_least"], row["peak_bytes"]
     return f"| {what} | textbook (computed) | {_size(textbook)} | {_size(ours)} | {textbook / ours:.0f}x |"
+
+
+def _imports(row: dict) -> str:
+    return f"| {row['what']}, after `import torch` | | | {_time(row['median'])} | |"
 
 
 def _direction(backward: bool) -> str:
@@ -77,6 +88,9 @@ def _time(seconds: float) -> str:
 
 def _size(size: float) -> str:
     return f"{size / 2**20:.0f} MiB" if size < 2**30 else f"{size / 2**30:.1f} GiB"
+
+
+RENDERED = {"dot": _dot, "multihead": _multihead, "additive": _additive, "memory": _memory, "imports": _imports}
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
 import re
 from pathlib import Path
 
-import pytest
+import torch
+from benchmarks import report
 
 import regard
 from regard.scores.names import WITHOUT_SIZES
@@ -16,15 +17,34 @@ def first_cells(title):
     return re.findall(r"^\| `(\w+(?:\.\w+)?)\(.*$", section, flags=re.MULTILINE)
 
 
-@pytest.mark.parametrize("block", re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL))
-def test_the_example_runs_and_its_shapes_are_as_it_says(block, capsys):
+BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+
+
+def run_blocks():
+    """What the README's blocks define, run one after the other."""
     names = {}
-    exec(block, names)
+    for block in BLOCKS:
+        exec(block, names)
+    return names
+
+
+def test_the_example_runs_and_its_shapes_are_as_it_says(capsys):
+    names = run_blocks()
     assert all(names[name].shape == (2, 5, 3) for name in ("output", "smooth", "learned", "own"))
     weights = regard.inspect(*(names[name] for name in ("query", "key", "value")), mask=names["mask"]).weights()
     assert weights[1].shape == (5, 7)
     assert (weights[1, :, 4:] == 0).all()
     assert str(weights[1])[:20] in capsys.readouterr().out
+
+
+def test_decoding_by_steps_gives_the_same_numbers():
+    names = run_blocks()
+    torch.testing.assert_close(torch.cat(names["steps"], dim=1), names["whole"])
+
+
+def test_the_speed_table_is_rendered_from_the_results():
+    generated = README.split(report.BEGIN + "\n")[1].split(report.END)[0]
+    assert generated == report.render()
 
 
 def test_every_score_is_listed():

@@ -125,10 +125,10 @@ def test_it_refuses_what_the_call_cannot_do(settings, reason):
 
 def test_it_refuses_to_round_a_bias():
     half = [x.detach().half() for x in drawn(2, 3)]
-    with pytest.raises(regard.RegardError, match="round the bias to torch.float16"):
+    with pytest.raises(regard.RegardError, match=r"round the bias to torch\.float16"):
         regard.attend(*half, bias=torch.zeros(KEYS), backend="torch")
     single = [x.detach().float() for x in drawn(2, 3)]
-    with pytest.raises(regard.RegardError, match="round the bias to torch.float32"):
+    with pytest.raises(regard.RegardError, match=r"round the bias to torch\.float32"):
         regard.attend(*single, bias=torch.zeros(KEYS, dtype=torch.float64), backend="torch")
 
 

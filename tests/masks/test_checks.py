@@ -1,5 +1,4 @@
 """What masks refuse, and the sentences in which they do."""
-# ruff: noqa: E501 - the sentences are easier to compare with few breaks
 
 import pytest
 import torch

@@ -68,11 +68,9 @@ def refusals(problem: Problem, *, log_mass: bool, chosen: Backend) -> dict[str, 
         if backend is chosen:
             continue
         reason = backend.refuse(problem, log_mass)
-        if reason is None and backend is REFERENCE:
+        if reason is None and backend is REFERENCE and problem.work > _small(problem):
             reason = f"it would materialise {problem.work} elements; auto takes it up to {_small(problem)}"
-        elif reason is None and backend is BLOCKED:
-            reason = "a faster backend runs this call"
-        reasons[backend.name] = reason or "it was not asked for"
+        reasons[backend.name] = reason or f"{chosen.name} is faster here, or was asked for"
     return reasons
 
 
