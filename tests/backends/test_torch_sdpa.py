@@ -9,6 +9,7 @@ from torch.nn.functional import scaled_dot_product_attention
 import regard
 from regard import Mask
 from regard.backends import torch_sdpa
+from regard.shapes import FLOATS
 
 QUERIES, KEYS, DIM, VALUE = 5, 7, 3, 11
 
@@ -123,13 +124,13 @@ def test_it_refuses_what_the_call_cannot_do(settings, reason):
         regard.attend(*drawn(2, 3), backend="torch", **settings)
 
 
-def test_it_refuses_to_round_a_bias():
-    half = [x.detach().half() for x in drawn(2, 3)]
-    with pytest.raises(regard.RegardError, match=r"round the bias to torch\.float16"):
-        regard.attend(*half, bias=torch.zeros(KEYS), backend="torch")
-    single = [x.detach().float() for x in drawn(2, 3)]
-    with pytest.raises(regard.RegardError, match=r"round the bias to torch\.float32"):
-        regard.attend(*single, bias=torch.zeros(KEYS, dtype=torch.float64), backend="torch")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_it_refuses_to_round_a_bias(dtype):
+    tokens = [x.detach().to(dtype) for x in drawn(2, 3)]
+    finer = torch.float64 if dtype == torch.float32 else torch.float32
+    with pytest.raises(regard.RegardError, match=f"it would round the bias to {dtype}"):
+        regard.attend(*tokens, bias=torch.zeros(KEYS, dtype=finer), backend="torch")
+    assert regard.attend(*tokens, bias=torch.zeros(KEYS, dtype=dtype), backend="torch").dtype == dtype
 
 
 def test_it_refuses_to_materialise_a_large_mask(monkeypatch):
@@ -153,10 +154,24 @@ def test_it_refuses_what_is_empty(empty):
         regard.attend(*leaves, backend="torch")
 
 
-def test_a_bias_of_minus_infinity_everywhere_is_an_empty_row():
-    leaves = drawn(2, 3)
-    bias = torch.zeros(QUERIES, KEYS, dtype=torch.float64)
-    bias[1] = -torch.inf
-    output = regard.attend(*leaves, bias=bias, backend="torch")
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("said", ["mask", "bias", "both"])
+def test_a_row_without_keys_is_0_with_gradient_0(said, dtype, dropout):
+    """Whatever the call itself makes of such a row, in whichever of its kernels."""
+    leaves = [x.detach().to(dtype).requires_grad_() for x in drawn(2, 3)]
+    seen = torch.rand(QUERIES, KEYS) < 0.5
+    seen[1] = False
+    settings = {"mask": Mask.keep(seen)} if said != "bias" else {}
+    if said != "mask":
+        settings["bias"] = torch.zeros(QUERIES, KEYS, dtype=dtype).masked_fill(~seen, -torch.inf)
+    output = regard.attend(*leaves, dropout=dropout, backend="torch", **settings)
     assert (output[..., 1, :] == 0).all()
-    assert_equal_with_gradients(output, regard.attend(*leaves, bias=bias, backend="reference"), leaves)
+    assert output.isfinite().all()
+    to_query, to_key, to_value = torch.autograd.grad(output.sum(), leaves)
+    assert (to_query[..., 1, :] == 0).all()
+    assert all(gradient.isfinite().all() for gradient in (to_query, to_key, to_value))
+    if dropout == 0:
+        exact = regard.attend(*(x.double() for x in leaves), mask=Mask.keep(seen), backend="reference")
+        reference = regard.attend(*leaves, mask=Mask.keep(seen), backend="reference")
+        bounds.assert_as_good(output, reference, exact)

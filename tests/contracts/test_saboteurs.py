@@ -12,7 +12,7 @@ import pytest
 from tests.contracts.agreement import Case, disagreements
 from tests.contracts.judged import misjudged
 
-from regard.backends import choice, equations, torch_sdpa
+from regard.backends import equations, torch_sdpa
 from regard.backends.blocked import additive, sweep
 from regard.backends.blocked.additive import AdditiveTiles
 from regard.backends.blocked.sweep import Sweep
@@ -55,11 +55,11 @@ BLOCKED = [
     Saboteur(sweep, "forward", "peak = new_peak", "pass"),
     Saboteur(sweep, "forward", "total.log_().add_(peak)", "total.log_()"),
     # The tiles.
-    Saboteur(Sweep, "blocks", "for j in range(0, self.keys, width)]", "for j in range(0, self.keys - width, width)]"),
+    Saboteur(Sweep, "blocks", "in range(0, self.keys, width)", "in range(0, self.keys - width, width)"),
     Saboteur(Sweep, "blocks", "range(0, self.queries, height)", "range(0, self.queries - height, height)"),
     Saboteur(Sweep, "blocks", "is not False", "is True"),
     # Mask and bias.
-    Saboteur(Sweep, "finish", "self.mask.tile(rows, cols", "self.mask.tile(rows, slice(cols.start + 1, cols.stop + 1)"),
+    Saboteur(Sweep, "finish", "tile(rows, cols", "tile(rows, slice(cols.start + 1, cols.stop + 1)"),
     Saboteur(Sweep, "finish", "is not True", "is False"),
     Saboteur(Sweep, "finish", "scores + _bias_tile", "scores + 0 * _bias_tile"),
     # The backward sweep.
@@ -70,34 +70,25 @@ BLOCKED = [
     # Dot products.
     Saboteur(DotTiles, "backward", "grad = grad * self.scale", "pass", ("scaled_dot", "bilinear")),
     Saboteur(DotTiles, "backward", "1 - bent.square_()", "1 - 0 * bent", ("softcap",)),
-    Saboteur(DotTiles, "backward", "self.add(1, cols, grad.mT", "self.add(1, cols, 1.01 * grad.mT", ("dot",)),
+    Saboteur(DotTiles, "backward", "grad.mT @ self.query", "1.01 * grad.mT @ self.query", ("dot",)),
     # Distances.
-    Saboteur(
-        DistanceTiles,
-        "backward",
-        "grad = grad * self.link.slope(ratio)",
-        "grad = -grad * self.link.slope(ratio)",
-        GAUSSIAN,
-    ),
-    Saboteur(DistanceTiles, "backward", ".mul_(-2 / width)", ".mul_(-1 / width)", GAUSSIAN),
-    Saboteur(DistanceTiles, "_backward_tokens", "-pull.sum(-2)", "pull.sum(-2)", GAUSSIAN),
+    Saboteur(DistanceTiles, "backward", "grad * self.link.slope", "-grad * self.link.slope", GAUSSIAN),
+    Saboteur(DistanceTiles, "backward", "mul_(-2)", "mul_(-1)", GAUSSIAN),
+    Saboteur(DistanceTiles, "_backward_tokens", "pull.sum(-2).neg_()", "pull.sum(-2)", GAUSSIAN),
     Saboteur(DistanceTiles, "_backward_tokens", "query - centre, key - centre", "query - centre, key", WIDE),
+    Saboteur(DistanceTiles, "_squared", "range(1, query.shape[-1])", "range(1, query.shape[-1] - 1)", GAUSSIAN),
     Saboteur(links.NegativeSquare, "slope", "-self.rate", "self.rate", GAUSSIAN),
     Saboteur(links.LaplacianLink, "slope", "-0.5 *", "-", ("laplacian",)),
-    Saboteur(links.CompactLink, "slope", "/ kernel, 0.0)", "/ kernel, 1.0) * -1", ("biweight",)),
+    Saboteur(links.CompactLink, "slope", "/ kernel", "* kernel", ("biweight",)),
     Saboteur(links.TriangularLink, "derivative", "-0.5 *", "0.5 *", ("triangular",)),
     Saboteur(links.EpanechnikovLink, "derivative", "-1.0", "1.0", ("epanechnikov",)),
     Saboteur(links.BiweightLink, "derivative", "-2 *", "-", ("biweight",)),
     Saboteur(links.TricubeLink, "derivative", "-4.5 *", "-3 *", ("tricube",)),
     Saboteur(links.CosineLink, "derivative", "**2", "", ("cosine_kernel",)),
     # Identity A.
-    Saboteur(AdditiveTiles, "backward", "(upper @ facing).neg_()", "upper @ facing", ADDITIVE),
+    Saboteur(AdditiveTiles, "backward", "upper.mul_(lower).neg_()", "upper.mul_(lower)", ADDITIVE),
     Saboteur(
-        AdditiveTiles,
-        "gradients",
-        "_ungroup(2 * (pull @ members), self.query)",
-        "_ungroup(pull @ members, self.query)",
-        ADDITIVE,
+        AdditiveTiles, "gradients", "2 * (pull @ self.members), self.query", "pull @ self.members, self.query", ADDITIVE
     ),
     Saboteur(AdditiveTiles, "scores", "total.addcdiv_(upper, lower)", "total", ADDITIVE),
     Saboteur(additive, "_products", "mul_(2)", "mul_(1)", ADDITIVE),
@@ -108,11 +99,11 @@ BLOCKED = [
 
 DOT = ("scaled_dot", "dot", "cosine")
 TORCH = [
-    Saboteur(torch_sdpa, "run", "causal = True", "causal = False", DOT),
-    Saboteur(torch_sdpa, "run", "allowed = mask.tile(", "allowed = ~mask.tile(", DOT),
-    Saboteur(torch_sdpa, "run", "output.masked_fill(~alive, 0.0)", "output", DOT),
-    Saboteur(torch_sdpa, "run", "bias.to(query.dtype).masked_fill(~allowed, -math.inf)", "bias.to(query.dtype)", DOT),
-    Saboteur(torch_sdpa, "run", "causal, form.scale", "causal, 1.0", DOT),
+    Saboteur(torch_sdpa, "_call", "dropout, causal", "dropout, False", DOT),
+    Saboteur(torch_sdpa, "_call", "scale=form.scale", "scale=1.0", DOT),
+    Saboteur(torch_sdpa, "_allowed", "= problem.mask.tile(", "= ~problem.mask.tile(", DOT),
+    Saboteur(torch_sdpa, "_allowed", "bias.masked_fill(~allowed, -math.inf)", "bias", DOT),
+    Saboteur(torch_sdpa, "_allowed", "if problem.bias is None:", "if True:", DOT),
 ]
 
 REFERENCE = [
@@ -157,7 +148,6 @@ def test_a_broken_blocked_backend_is_caught(saboteur, monkeypatch):
 def test_a_broken_torch_backend_is_caught(saboteur, monkeypatch):
     assert complaints(saboteur, "torch") == [], "the sound backend disagrees: nothing can be learnt"
     saboteur.strike(monkeypatch)
-    monkeypatch.setitem(choice.BACKENDS, "torch", choice.BACKENDS["torch"]._replace(run=torch_sdpa.run))
     assert complaints(saboteur, "torch") != []
 
 

@@ -18,12 +18,14 @@ def problem_of(queries, keys=7, dim=3, score="gaussian", batch=2):
 @pytest.mark.parametrize("elements", [1, 43, 210, 10**6])
 def test_blocks_cover_every_query_once_in_order(elements, monkeypatch):
     monkeypatch.setitem(checkpointed.BLOCK_ELEMENTS, "cpu", elements)
+    monkeypatch.setattr(checkpointed, "FEWEST_QUERIES", 1)
     rows = [row for block in row_blocks(problem_of(13)) for row in range(block.start, block.stop)]
     assert rows == list(range(13))
 
 
 def test_a_block_keeps_to_its_budget(monkeypatch):
     monkeypatch.setitem(checkpointed.BLOCK_ELEMENTS, "cpu", 4 * 2 * 7 * 3 + 1)
+    monkeypatch.setattr(checkpointed, "FEWEST_QUERIES", 1)
     assert [block.stop - block.start for block in row_blocks(problem_of(13))] == [4, 4, 4, 1]
 
 
@@ -33,6 +35,7 @@ def test_no_queries_are_one_empty_block():
 
 def test_without_gradients_nothing_is_recomputed(monkeypatch):
     monkeypatch.setitem(checkpointed.BLOCK_ELEMENTS, "cpu", 1)
+    monkeypatch.setattr(checkpointed, "FEWEST_QUERIES", 1)
     monkeypatch.setattr(checkpointed, "checkpoint", None)
     with torch.no_grad():
         parts = by_rows(problem_of(3), lambda rows: (torch.tensor(rows.start),))
@@ -51,12 +54,14 @@ def test_any_number_of_blocks_gives_the_result_of_one(elements, monkeypatch):
 
     whole = results()
     monkeypatch.setitem(checkpointed.BLOCK_ELEMENTS, "cpu", elements)
+    monkeypatch.setattr(checkpointed, "FEWEST_QUERIES", 1)
     for found, expected in zip(results(), whole, strict=True):
         bounds.assert_close(found, expected, bounds.roundings(expected, 64))
 
 
 def test_a_callable_bias_gets_the_positions_of_its_block(monkeypatch):
     monkeypatch.setitem(checkpointed.BLOCK_ELEMENTS, "cpu", 1)
+    monkeypatch.setattr(checkpointed, "FEWEST_QUERIES", 1)
     asked = []
 
     def bias(queries, keys):
@@ -84,4 +89,5 @@ def test_only_one_block_of_a_callable_is_alive_at_a_time(monkeypatch):
         return kept
 
     monkeypatch.setitem(checkpointed.BLOCK_ELEMENTS, "cpu", 97 * 3 * 4)
+    monkeypatch.setattr(checkpointed, "FEWEST_QUERIES", 1)
     assert saved(16) < 97 * 16

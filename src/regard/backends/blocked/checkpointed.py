@@ -13,8 +13,10 @@ from torch.utils.checkpoint import checkpoint
 from regard.backends import equations
 from regard.backends.problem import Problem
 
-# Elements of one block: pairs times the width of a token, since most callables hold a tensor of that size.
-BLOCK_ELEMENTS = {"cpu": 2**21, "cuda": 2**26}
+# Elements of one block: pairs times the width of a token, since many callables hold a tensor of that size.
+BLOCK_ELEMENTS = {"cpu": 2**24, "cuda": 2**26}
+# Every block leaves a checkpoint behind: blocks of fewer queries than this would cost more than they save.
+FEWEST_QUERIES = 16
 
 
 def row_blocks(problem: Problem) -> list[slice]:
@@ -23,7 +25,7 @@ def row_blocks(problem: Problem) -> list[slice]:
     if queries == 0:
         return [slice(0, 0)]
     budget = BLOCK_ELEMENTS.get(problem.value.device.type, BLOCK_ELEMENTS["cuda"])
-    height = min(max(budget * queries // max(problem.work, 1), 1), queries)
+    height = min(max(budget * queries // max(problem.work, 1), FEWEST_QUERIES), queries)
     return [slice(start, min(start + height, queries)) for start in range(0, queries, height)]
 
 
