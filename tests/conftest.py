@@ -7,7 +7,8 @@ import torch
 from hypothesis import settings
 
 torch.set_num_threads(1)
-torch.set_default_device(os.environ.get("REGARD_TEST_DEVICE", "cpu"))
+if DEVICE := os.environ.get("REGARD_TEST_DEVICE"):
+    torch.set_default_device(DEVICE)
 settings.register_profile("regard", deadline=None, derandomize=True, print_blob=True)
 settings.register_profile("stress", deadline=None, max_examples=3000)  # pytest --hypothesis-profile=stress
 settings.load_profile("regard")

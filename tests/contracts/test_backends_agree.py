@@ -15,7 +15,7 @@ from regard.scores.names import WITH_SIZES, WITHOUT_SIZES
 JUDGED = [name for name in choice.BACKENDS if name != "reference"]
 LISTED = [*WITHOUT_SIZES, *WITH_SIZES]
 # What one kernel does with masks, all do: a variant differs in its parameters.
-VARIANTS = {name: ("none", "keep", "combination") for name in (*SCORES, *POSITIONED) if name not in LISTED}
+VARIANTS = {name: ("none", "combination") for name in (*SCORES, *POSITIONED) if name not in LISTED}
 
 
 def takes(backend: str, score: str) -> bool:

@@ -6,6 +6,7 @@ A saboteur is one line of the source changed. A line that is no longer there fai
 import inspect
 import textwrap
 from collections.abc import Sequence
+from functools import cache
 from typing import NamedTuple
 
 import pytest
@@ -122,14 +123,19 @@ REFERENCE = [
 MASKS = ("none", "causal", "top_left", "lengths_per_query", "combination", "keep")
 
 
-def complaints(saboteur: Saboteur, backend: str) -> list[str]:
+def complaints(scores: Sequence[str], backend: str, large: bool) -> list[str]:
     """What the agreement check says, of the first case in which it says anything."""
-    for score in saboteur.scores:
+    for score in scores:
         for mask in MASKS:
-            case = Case(score, mask, log_mass=backend != "torch", large=saboteur.large)
-            if wrong := disagreements(case, backend):
+            if wrong := disagreements(Case(score, mask, log_mass=backend != "torch", large=large), backend):
                 return wrong
     return []
+
+
+@cache
+def sound(scores: Sequence[str], backend: str, large: bool) -> bool:
+    """Whether the check is content with the backend as it is."""
+    return complaints(scores, backend, large) == []
 
 
 @pytest.fixture(autouse=True)
@@ -139,16 +145,16 @@ def _small_tiles(monkeypatch):
 
 @pytest.mark.parametrize("saboteur", BLOCKED, ids=str)
 def test_a_broken_blocked_backend_is_caught(saboteur, monkeypatch):
-    assert complaints(saboteur, "blocked") == [], "the sound backend disagrees: nothing can be learnt"
+    assert sound(saboteur.scores, "blocked", saboteur.large), "the sound backend disagrees: nothing can be learnt"
     saboteur.strike(monkeypatch)
-    assert complaints(saboteur, "blocked") != []
+    assert complaints(saboteur.scores, "blocked", saboteur.large) != []
 
 
 @pytest.mark.parametrize("saboteur", TORCH, ids=str)
 def test_a_broken_torch_backend_is_caught(saboteur, monkeypatch):
-    assert complaints(saboteur, "torch") == [], "the sound backend disagrees: nothing can be learnt"
+    assert sound(saboteur.scores, "torch", saboteur.large), "the sound backend disagrees: nothing can be learnt"
     saboteur.strike(monkeypatch)
-    assert complaints(saboteur, "torch") != []
+    assert complaints(saboteur.scores, "torch", saboteur.large) != []
 
 
 @pytest.mark.parametrize("saboteur", REFERENCE, ids=str)

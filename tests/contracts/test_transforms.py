@@ -1,5 +1,7 @@
 """Callers can be vmapped, compiled, exported, autocast and run without gradients."""
 
+import shutil
+
 import pytest
 import torch
 from tests import bounds
@@ -7,6 +9,7 @@ from torch.func import functional_call, grad, vmap
 
 import regard
 from regard import Mask
+from regard.backends.blocked import checkpointed
 from regard.backends.choice import BACKENDS
 from regard.scores import Additive, Gaussian, ScaledDot
 from regard.scores.names import WITHOUT_SIZES
@@ -161,6 +164,27 @@ def test_a_caller_compiles_whole_forward_and_backward(backend):
         assert_close(left, right)
 
 
+def test_records_merges_and_callables_in_blocks_compile(monkeypatch):
+    monkeypatch.setitem(checkpointed.BLOCK_ELEMENTS, "cpu", 1)
+    monkeypatch.setattr(checkpointed, "FEWEST_QUERIES", 2)
+    weight = torch.randn(4, 4, dtype=torch.float64, requires_grad=True)
+    leaves = [x.requires_grad_() for x in drawn(2)]
+
+    def caller(query, key, value, weight):
+        matrix = weight.tanh()
+        record = regard.inspect(query, key, value, "gaussian", Mask.lengths(torch.tensor([4, 0])), backend="blocked")
+        parts = [regard.inspect(query, key[:, at], value[:, at], lambda q, k: (q @ matrix) @ k.mT, backend="blocked")
+                 for at in (slice(0, 3), slice(3, None))]  # fmt: skip
+        return regard.merge(parts).output.sum(-1) + record.entropy() + record.weights().square().sum(-1)
+
+    expected = caller(*leaves, weight)
+    compiled = torch.compile(caller, fullgraph=True, backend="aot_eager")(*leaves, weight)
+    assert_close(compiled, expected)
+    found = torch.autograd.grad(compiled.sum(), (*leaves, weight))
+    for left, right in zip(found, torch.autograd.grad(expected.sum(), (*leaves, weight)), strict=True):
+        assert_close(left, right)
+
+
 def test_a_caller_compiles_with_sizes_that_change():
     def caller(query, key, value):
         return regard.attend(query, key, value, "gaussian", Mask.causal(align="top_left"), backend="blocked")
@@ -187,6 +211,7 @@ def test_dropout_compiles(backend):
     assert not torch.equal(output, compiled(query, key, value))
 
 
+@pytest.mark.skipif(not (shutil.which("g++") or shutil.which("clang++")), reason="inductor needs a C++ compiler")
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch's own, as inductor loads
 def test_a_caller_compiles_with_inductor():
     """One call of each custom operator inside ordinary code; fused operations may round otherwise."""

@@ -84,6 +84,20 @@ def test_merging_works_for_scores_with_parameters(score):
     bounds.assert_close(regard.merge(halves).output, whole.output, bounds.roundings(whole.output, 64))
 
 
+def test_a_sink_is_never_counted_twice():
+    """Each part has given the sink its share already: the parts merge to the whole, or are refused."""
+    sink = regard.scores.ScaledDot(sink=2).double()
+    query, key, value = drawn()
+    whole = regard.inspect(query, key, value, sink)
+    halves = [regard.inspect(query, key[:, at], value[:, at], sink) for at in (slice(0, 6), slice(6, None))]
+    try:
+        merged = regard.merge(halves)
+    except RegardError as error:
+        assert "sink" in str(error)  # noqa: PT017
+    else:
+        bounds.assert_close(merged.output, whole.output, bounds.roundings(whole.output, 64))
+
+
 def test_merging_is_associative_and_one_part_is_itself():
     leaves = drawn()
     seen = torch.ones(2, QUERIES, KEYS, dtype=torch.bool)

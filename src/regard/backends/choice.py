@@ -15,18 +15,14 @@ SMALL = {"cpu": 2**16, "cuda": 2**26}
 
 
 class Backend(NamedTuple):
-    """A way to run a problem: its name, its reasons to refuse, the run itself, and whether padding is blanked first."""
+    """A way to run a problem: its name, its reasons to refuse, and the run itself."""
 
     name: str
     refuse: Callable[[Problem, bool], str | None]
     run: Callable[[Problem], tuple[Tensor, Tensor | None]]
-    blank_padding: bool
 
 
-BACKENDS = {
-    module.NAME: Backend(module.NAME, module.refuse, module.run, module.BLANK_PADDING)
-    for module in (torch_sdpa, reference, blocked)
-}
+BACKENDS = {module.NAME: Backend(module.NAME, module.refuse, module.run) for module in (torch_sdpa, reference, blocked)}
 TORCH, REFERENCE, BLOCKED = BACKENDS["torch"], BACKENDS["reference"], BACKENDS["blocked"]
 
 

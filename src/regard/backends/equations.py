@@ -34,7 +34,8 @@ def scores(problem: Problem, rows: Rows | None = None) -> Tensor:
     rows = slice(0, problem.queries) if rows is None else rows
     keys = slice(0, problem.keys)
     device = problem.value.device
-    result = pair_scores(problem.form, rows)
+    allowed = None if problem.mask is None else problem.mask.tile(rows, keys, device)
+    result = pair_scores(problem.form, rows, allowed)
     if callable(problem.bias):
         positions = torch.arange(problem.first_query, problem.first_query + problem.queries, device=device)
         tile = problem.bias(positions[rows], torch.arange(problem.keys, device=device))
@@ -42,8 +43,8 @@ def scores(problem: Problem, rows: Rows | None = None) -> Tensor:
     elif problem.bias is not None:
         tile = problem.bias if problem.bias.shape[-2] == 1 else problem.bias[..., rows, :]
         result = result + tile.to(result.dtype)
-    if problem.mask is not None:
-        result = result.masked_fill(~problem.mask.tile(rows, keys, device), -math.inf)
+    if allowed is not None:
+        result = result.masked_fill(~allowed, -math.inf)
     shape = (*problem.batch, query_rows(problem, rows), problem.keys)
     return result if result.shape == shape else result.expand(shape)
 
@@ -53,8 +54,11 @@ def query_rows(problem: Problem, rows: Rows) -> int:
     return len(range(problem.queries)[rows]) if isinstance(rows, slice) else rows.shape[0]
 
 
-def pair_scores(form: Form, rows: Rows) -> Tensor:
-    """The score of each pair, by its equation, in the accumulation dtype; (*batch, rows, keys)."""
+def pair_scores(form: Form, rows: Rows, allowed: Tensor | None = None) -> Tensor:
+    """The score of each pair, by its equation, in the accumulation dtype; (*batch, rows, keys).
+
+    A pair that is not allowed may have any score: the caller forbids it afterwards.
+    """
     dtype = accumulation_dtype(form.query.dtype)
     query, key = form.query[..., rows, :].to(dtype), form.key.to(dtype)
     match form:
@@ -63,6 +67,9 @@ def pair_scores(form: Form, rows: Rows) -> Tensor:
             return result if softcap is None else softcap * torch.tanh(result / softcap)
         case DistanceForm(width=width, link=link):  # eq. 5 and 6
             squared = (query.unsqueeze(-2) - key.unsqueeze(-3)).square().sum(-1)
+            if allowed is not None:
+                # Garbage that is forbidden may be infinitely far, and in the gradient of the width 0 * inf is NaN.
+                squared = squared.masked_fill(~allowed, 0.0)
             width = width if width.shape[-2] == 1 else width[..., rows, :]
             return link.log_kernel(squared, width.to(dtype), form.query.dtype)
         case AdditiveForm(weight=weight):  # eq. 12

@@ -93,4 +93,5 @@ def _blank(tokens: Tensor, padding: Tensor) -> Tensor:
     for axis in range(tokens.ndim - 2):
         if tokens.shape[axis] == 1 < padding.shape[axis]:
             padding = padding.all(axis, keepdim=True)
-    return tokens.masked_fill(padding, 0.0)
+    # A product with 0 and 1: several times faster than masked_fill on a CPU, and the same for finite tokens.
+    return tokens * (~padding).to(tokens.dtype)

@@ -6,7 +6,6 @@ from regard.backends import equations
 from regard.backends.problem import Problem
 
 NAME = "reference"
-BLANK_PADDING = True
 
 
 def refuse(problem: Problem, log_mass: bool) -> str | None:

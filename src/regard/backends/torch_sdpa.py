@@ -10,8 +10,6 @@ from regard.backends.problem import Problem
 from regard.scores.forms import DotForm
 
 NAME = "torch"
-# Copies of keys and values would cost more than the mask: here a hidden key must have a finite score.
-BLANK_PADDING = False
 
 # A mask over queries and keys is handed over whole. Up to this many entries that is no burden; beyond it the
 # promise of memory linear in tokens would break, and tiles are the better way.

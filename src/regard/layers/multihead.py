@@ -233,7 +233,7 @@ class MultiHeadAttention(nn.Module):
         return heads if self.kv_heads == self.heads else heads.flatten(-4, -3)
 
     def _record(self, heads: Attended) -> MultiHeadAttended:
-        return MultiHeadAttended(self.join(heads.output), heads.log_mass, heads._sources, heads)
+        return MultiHeadAttended(self.join(heads.output), heads.log_mass, heads._sources, heads._has_sink, heads)
 
     def _check_memory(self, query: Tensor, memory: Memory) -> None:
         """Refuse what another layer remembered; heads apart, query and memory must fit as query and key do."""

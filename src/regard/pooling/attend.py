@@ -78,15 +78,12 @@ def pool(problem: Problem, sink: Tensor | None, backend: str) -> Tensor:
     if sink is not None:
         return pool_inspect(problem, sink, backend).output
     chosen = choose(problem, backend, log_mass=False)
-    if chosen.blank_padding:
-        problem = problem.without_padding()
     return _without_autocast(chosen.run, problem)[0]
 
 
 def pool_inspect(problem: Problem, sink: Tensor | None, backend: str) -> Attended:
     """Run a prepared problem for its record."""
     chosen = choose(problem, backend, log_mass=True)
-    problem = problem.without_padding()
     output, log_mass = _without_autocast(chosen.run, problem)
     assert log_mass is not None
     if sink is not None:
@@ -95,7 +92,7 @@ def pool_inspect(problem: Problem, sink: Tensor | None, backend: str) -> Attende
         with_sink = torch.logaddexp(log_mass, sink.to(log_mass.dtype).unsqueeze(-1))
         output = (output * (log_mass - with_sink).exp().unsqueeze(-1)).to(output.dtype)
         log_mass = with_sink
-    return Attended(output, log_mass, (problem,))
+    return Attended(output, log_mass, (problem,), sink is not None)
 
 
 def _without_autocast(

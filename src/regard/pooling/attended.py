@@ -36,6 +36,7 @@ class Attended:
     output: Tensor
     log_mass: Tensor
     _sources: tuple[Problem, ...] = field(default=())
+    _has_sink: bool = False
 
     def scores(self, rows: Rows | None = None, batch: Batch | None = None) -> Tensor:
         """Score plus bias, minus infinity where the mask forbids; (*batch, rows, keys).

@@ -59,6 +59,13 @@ def _check_parts(parts: Sequence[Attended]) -> list[Attended]:
                 needed="one mass for each row of the output",
                 repair="Of a multi-head layer's records merge the heads: merge([r.heads for r in records]).",
             )
+        if part._has_sink:
+            raise RegardError(
+                "parts",
+                got="a record whose score has a sink",
+                needed="records without one: merging would count it once for each part",
+                repair="Pool each part without a sink; its logit is a part of its own, with output 0.",
+            )
         if part.output.shape != first.output.shape or part.output.dtype != first.output.dtype:
             raise RegardError(
                 "parts",

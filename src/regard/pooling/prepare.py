@@ -61,7 +61,8 @@ def to_problem(form: Form, value: Tensor, settings: Settings) -> Problem:
             )
         if bias is not None:
             bias = _place_bias(bias, (*batch, queries, keys), device)
-    return Problem(form, value, mask, bias, dropout, tolerance, first_query or 0)
+    problem = Problem(form, value, mask, bias, dropout, tolerance, first_query or 0)
+    return problem if mask is None else problem.without_padding()
 
 
 def checked_callable(

@@ -7,7 +7,6 @@ from regard.backends.problem import Problem
 from regard.scores.forms import CallableForm
 
 NAME = "blocked"
-BLANK_PADDING = True
 
 
 def refuse(problem: Problem, log_mass: bool) -> str | None:

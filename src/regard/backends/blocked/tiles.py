@@ -97,7 +97,9 @@ class DistanceTiles(Tiles):
         grad = grad * self.link.slope(z)
         if self.needs[2]:
             at = rows if self.width.shape[-2] > 1 else slice(None)
-            self.add(2, at, (grad * z).sum(-1, keepdim=True).mul_(-2).div_(width))
+            # A forbidden pair has gradient 0 and may be infinitely far: 0 * inf is left out.
+            pull = (grad * z).masked_fill_(grad == 0, 0.0)
+            self.add(2, at, pull.sum(-1, keepdim=True).mul_(-2).div_(width))
         if self.needs[0] or self.needs[1]:
             self._backward_tokens(rows, cols, ratio(grad.mul_(2), width))
 
