@@ -110,7 +110,7 @@ TORCH = [
 REFERENCE = [
     Saboteur(equations, "softmax", "mass / total", "mass / (total + 1e-6)", DOT),
     Saboteur(equations, "softmax", "total.log() + peak", "total.log()", DOT),
-    Saboteur(equations, "scores", "masked_fill(~problem", "masked_fill(problem", DOT),
+    Saboteur(equations, "scores", "masked_fill(~allowed", "masked_fill(allowed", DOT),
     Saboteur(equations, "scores", "result + tile", "result - tile", DOT),
     Saboteur(equations, "pair_scores", "@ key.mT) * scale", "@ key.mT) / scale", DOT),
     Saboteur(equations, "pair_scores", "torch.tanh(query", "torch.sin(query", ADDITIVE),
