@@ -9,6 +9,7 @@ from hypothesis import settings
 torch.set_num_threads(1)
 if DEVICE := os.environ.get("REGARD_TEST_DEVICE"):
     torch.set_default_device(DEVICE)
+    torch.ones(1, 1) @ torch.ones(1, 1)  # a GPU's libraries warn when a backward pass is the first to call them
 settings.register_profile("regard", deadline=None, derandomize=True, print_blob=True)
 settings.register_profile("stress", deadline=None, max_examples=3000)  # pytest --hypothesis-profile=stress
 settings.load_profile("regard")
