@@ -1,6 +1,7 @@
 """Every test starts from one seed, on one thread; REGARD_TEST_DEVICE=cuda makes the contracts' tensors on a GPU."""
 
 import os
+import warnings
 
 import pytest
 import torch
@@ -9,7 +10,9 @@ from hypothesis import settings
 torch.set_num_threads(1)
 if DEVICE := os.environ.get("REGARD_TEST_DEVICE"):
     torch.set_default_device(DEVICE)
-    torch.ones(1, 1) @ torch.ones(1, 1)  # a GPU's libraries warn when a backward pass is the first to call them
+    # A GPU's libraries warn when a backward pass is the first to call them: make it this one.
+    with warnings.catch_warnings(action="ignore"):
+        (torch.ones(1, 1, requires_grad=True) @ torch.ones(1, 1)).backward()
 settings.register_profile("regard", deadline=None, derandomize=True, print_blob=True)
 settings.register_profile("stress", deadline=None, max_examples=3000)  # pytest --hypothesis-profile=stress
 settings.load_profile("regard")

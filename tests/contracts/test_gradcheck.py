@@ -23,7 +23,8 @@ NAMES = [name for name in SCORES if f"{name} learnable" not in SCORES]
 def _tiny_tiles(monkeypatch):
     """One query by two keys: every case has four tiles, two of them ragged."""
     monkeypatch.setattr(Sweep, "_tile_shape", lambda self: (1, 2))
-    monkeypatch.setitem(checkpointed.BLOCK_ELEMENTS, "cpu", 1)
+    for device in checkpointed.BLOCK_ELEMENTS:
+        monkeypatch.setitem(checkpointed.BLOCK_ELEMENTS, device, 1)
     monkeypatch.setattr(checkpointed, "FEWEST_QUERIES", 1)
 
 

@@ -45,13 +45,13 @@ def scores(problem: Problem, rows: Rows | None = None) -> Tensor:
         result = result + tile.to(result.dtype)
     if allowed is not None:
         result = result.masked_fill(~allowed, -math.inf)
-    shape = (*problem.batch, query_rows(problem, rows), problem.keys)
+    shape = (*problem.batch, _count(rows), problem.keys)
     return result if result.shape == shape else result.expand(shape)
 
 
-def query_rows(problem: Problem, rows: Rows) -> int:
-    """How many queries are meant."""
-    return len(range(problem.queries)[rows]) if isinstance(rows, slice) else rows.shape[0]
+def _count(rows: Rows) -> int:
+    """How many queries are meant; a slice has both its ends."""
+    return rows.stop - rows.start if isinstance(rows, slice) else rows.shape[0]
 
 
 def pair_scores(form: Form, rows: Rows, allowed: Tensor | None = None) -> Tensor:

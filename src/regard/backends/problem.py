@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from regard.masks.placed import Placed
+from regard.masks.placed import Dense, Placed
 from regard.scores.forms import AdditiveForm, CallableForm, DistanceForm, Form
 from regard.shapes import broadcast_batch
 
@@ -64,11 +64,21 @@ class Problem(NamedTuple):
 
         Padding may hold any finite garbage: its score could overflow, and in a gradient 0 * inf is NaN.
         """
-        padding = None if self.mask is None else self.mask.unseen_keys(self.keys, self.value.device)
-        if padding is None:
+        mask, device = self.mask, self.value.device
+        if mask is None:
             return self
-        form = self.form._replace(key=_blank(self.form.key, padding))
-        return self._replace(form=form, value=_blank(self.value, padding))
+        if mask.varies_by_query:
+            padding = mask.unseen_keys(self.keys, device)
+            if padding is None:
+                return self
+            real = ~padding
+        else:
+            # The same for every query: evaluated once, here.
+            allowed = mask.tile(slice(0, 1), slice(0, self.keys), device)
+            mask, real = Dense(allowed), allowed.mT
+        real = real.to(self.value.dtype)
+        form = self.form._replace(key=_blank(self.form.key, real))
+        return self._replace(form=form, value=_blank(self.value, real), mask=mask)
 
 
 def batch_of(form: Form, value: Tensor) -> tuple[int, ...]:
@@ -88,10 +98,12 @@ def parameters_of(form: Form) -> tuple[Tensor, ...]:
     return (form.weight,) if isinstance(form, AdditiveForm) else ()
 
 
-def _blank(tokens: Tensor, padding: Tensor) -> Tensor:
-    """tokens: (*batch, keys, dim), padding: (*batch, keys, 1); tokens shared along an axis stay shared."""
+def _blank(tokens: Tensor, real: Tensor) -> Tensor:
+    """tokens: (*batch, keys, dim), real: (*batch, keys, 1) of 0 and 1; tokens shared along an axis stay shared.
+
+    A product is several times faster than masked_fill on a CPU, and the same for finite tokens.
+    """
     for axis in range(tokens.ndim - 2):
-        if tokens.shape[axis] == 1 < padding.shape[axis]:
-            padding = padding.all(axis, keepdim=True)
-    # A product with 0 and 1: several times faster than masked_fill on a CPU, and the same for finite tokens.
-    return tokens * (~padding).to(tokens.dtype)
+        if tokens.shape[axis] == 1 < real.shape[axis]:
+            real = real.amax(axis, keepdim=True)
+    return tokens * real

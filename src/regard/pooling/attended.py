@@ -45,23 +45,19 @@ class Attended:
             rows: which queries; all by default. An int is kept as an axis of size 1.
             batch: an index into the batch axes, heads included, for example (0, 2) or (slice(None), 2).
         """
-        chosen = _positions(rows, self.log_mass)
-        parts = [equations.scores(problem, chosen) for problem in self._problems()]
-        scores = parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
+        scores = self._row_scores(_positions(rows, self.log_mass))
         return scores if batch is None else scores[batch]
 
     def weights(self, rows: Rows | None = None, batch: Batch | None = None) -> Tensor:
         """Attention weights of eq. 3, (*batch, rows, keys): zero in a row that may see no key."""
-        chosen = _positions(rows, self.log_mass)
-        log_mass = self.log_mass[..., chosen]
-        return _weights(self.scores(chosen, batch), log_mass if batch is None else log_mass[batch])
+        weights = self._row_weights(_positions(rows, self.log_mass))
+        return weights if batch is None else weights[batch]
 
     def entropy(self) -> Tensor:
         """-sum p log p of the weights of each query, (*batch, queries), in nats; 0 in a row that may see no key."""
 
         def entropy(rows: slice) -> tuple[Tensor, ...]:
-            scores = self.scores(rows)
-            log_weights = scores - _finite(self.log_mass[..., rows]).unsqueeze(-1)
+            log_weights = self._row_scores(rows) - _finite(self.log_mass[..., rows]).unsqueeze(-1)
             # A key without weight adds 0; its logarithm is replaced before the product, or 0 * inf would be NaN.
             return (-(log_weights.exp() * _finite(log_weights)).sum(-1),)
 
@@ -77,12 +73,20 @@ class Attended:
                 needed=f"a whole number from 1 to the number of keys, {keys}",
                 repair=f"Pass min(k, {keys}).",
             )
-        return Top(*self._by_rows(lambda rows: tuple(self.weights(rows).topk(k, dim=-1)), -2))
+        return Top(*self._by_rows(lambda rows: tuple(self._row_weights(rows).topk(k, dim=-1)), -2))
 
     def key_mass(self) -> Tensor:
         """The weight each key gets, summed over the queries, (*batch, keys)."""
-        parts = by_rows(self._problems()[0], lambda rows: (self.weights(rows).sum(-2),))
+        parts = by_rows(self._problems()[0], lambda rows: (self._row_weights(rows).sum(-2),))
         return torch.stack([part for (part,) in parts]).sum(0)
+
+    def _row_scores(self, rows: slice | Tensor) -> Tensor:
+        """rows: a slice with both its ends, or positions."""
+        parts = [equations.scores(problem, rows) for problem in self._problems()]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
+
+    def _row_weights(self, rows: slice | Tensor) -> Tensor:
+        return (self._row_scores(rows) - _finite(self.log_mass[..., rows]).unsqueeze(-1)).exp()
 
     def _by_rows(self, function, axis: int) -> list[Tensor]:
         parts = by_rows(self._problems()[0], function)
@@ -101,10 +105,6 @@ class Attended:
     def __repr__(self) -> str:
         """Shapes, not numbers."""
         return f"Attended(output={tuple(self.output.shape)}, log_mass={tuple(self.log_mass.shape)})"
-
-
-def _weights(scores: Tensor, log_mass: Tensor) -> Tensor:
-    return (scores - _finite(log_mass).unsqueeze(-1)).exp()
 
 
 def _finite(logarithms: Tensor) -> Tensor:
