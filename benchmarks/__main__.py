@@ -41,7 +41,8 @@ def main(names: list[str]) -> None:
         rows = SUITES[name](device)
         if not rows:
             continue
-        kept = {"suite": name, "date": datetime.now(UTC).date().isoformat(), "machine": machine(device), "rows": rows}
+        date = datetime.now(UTC).date().isoformat()
+        kept = {"suite": name, "device": device, "date": date, "machine": machine(device), "rows": rows}
         file = RESULTS / (f"{name}.json" if device == "cpu" else f"{name}-{device}.json")
         file.write_text(json.dumps(kept, indent=1) + "\n")
     report.write()

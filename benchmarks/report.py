@@ -1,6 +1,7 @@
 """The README's table, rendered from the result files and from nothing else: `python -m benchmarks.report`."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.measure import LARGEST_DRIFT
@@ -19,23 +20,28 @@ def write() -> None:
 
 
 def render() -> str:
-    """A table for each machine: what a call costs beside its peer, and what it holds."""
+    """A few rows for the reader in a hurry, then everything, machine by machine."""
     suites = [json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))]
     suites = [suite for suite in suites if suite.get("suite") in RENDERED]
     suites.sort(key=lambda suite: list(RENDERED).index(suite["suite"]))
+    short = [suite for suite in suites if suite["device"] == "cpu"]
+    if not short:
+        return ""
     machines = sorted({_machine(suite) for suite in suites})
-    return "\n".join(_table(machine, [s for s in suites if _machine(s) == machine]) for machine in machines)
+    parts = [_table(short, SHORT), ""]
+    for machine in machines:
+        whole = _table([s for s in suites if _machine(s) == machine], {})
+        parts += [f"<details><summary>Everything on {machine}</summary>\n", whole, "\n</details>\n"]
+    return "\n".join([f"Medians of interleaved passes on {_machine(short[0])} (`make bench`):\n", *parts])
 
 
-def _table(machine: str, suites: list[dict]) -> str:
-    lines = [
-        f"{machine}; medians of interleaved passes, `make bench`:",
-        "",
-        "| what | against | the other | regard | ratio |",
-        "|---|---|---|---|---|",
-    ]
-    lines += [RENDERED[suite["suite"]](row) for suite in suites for row in suite["rows"]]
-    return "\n".join([*lines, ""])
+def _table(suites: list[dict], chosen: dict[str, Callable[[dict], bool]]) -> str:
+    lines = ["| what | against | the other | regard | ratio |", "|---|---|---|---|---|"]
+    for suite in suites:
+        name = suite["suite"]
+        wanted = chosen.get(name, lambda row: True)
+        lines += [RENDERED[name](row) for row in suite["rows"] if wanted(row)]
+    return "\n".join(lines)
 
 
 def _dot(row: dict) -> str:
@@ -90,6 +96,12 @@ def _size(size: float) -> str:
     return f"{size / 2**20:.0f} MiB" if size < 2**30 else f"{size / 2**30:.1f} GiB"
 
 
+# The reader in a hurry sees the CPU's results: one size of each suite.
+SHORT: dict[str, Callable[[dict], bool]] = {
+    "dot": lambda row: row["shape"][2] in (8, 2048) and row["mask"] == "none",
+    "multihead": lambda row: row["tokens"] == 512,
+    "memory": lambda row: row["tokens"] == 8192,
+}
 RENDERED = {"dot": _dot, "multihead": _multihead, "additive": _additive, "memory": _memory, "imports": _imports}
 
 

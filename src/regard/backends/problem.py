@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from regard.masks.placed import Dense, Placed
@@ -78,7 +79,11 @@ class Problem(NamedTuple):
             mask, real = Dense(allowed), allowed.mT
         real = real.to(self.value.dtype)
         form = self.form._replace(key=_blank(self.form.key, real))
-        return self._replace(form=form, value=_blank(self.value, real), mask=mask)
+        value = self.value
+        # Without a gradient 0 * garbage is 0 by itself; a GPU's kernels may give a row without keys other weights.
+        if torch.is_grad_enabled() or device.type != "cpu":
+            value = _blank(value, real)
+        return self._replace(form=form, value=value, mask=mask)
 
 
 def batch_of(form: Form, value: Tensor) -> tuple[int, ...]:
