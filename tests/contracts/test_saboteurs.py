@@ -87,7 +87,7 @@ BLOCKED = [
     Saboteur(links.TricubeLink, "derivative", "-4.5 *", "-3 *", ("tricube",)),
     Saboteur(links.CosineLink, "derivative", "**2", "", ("cosine_kernel",)),
     # Identity A.
-    Saboteur(AdditiveTiles, "backward", "upper.mul_(lower).neg_()", "upper.mul_(lower)", ADDITIVE),
+    Saboteur(AdditiveTiles, "backward", "upper.mul_(lower)", "upper", ADDITIVE),
     Saboteur(
         AdditiveTiles, "gradients", "2 * (pull @ self.members), self.query", "pull @ self.members, self.query", ADDITIVE
     ),

@@ -51,7 +51,7 @@ class AdditiveTiles(Tiles):
         self.reach = LARGEST_REACH[self.query.dtype]
         self.query_reach, self.key_reach = _reach(self.query), _reach(self.key)
         if any(needs):
-            self.swapped_factors = self.factors.flip(-2)
+            self.swapped_factors = torch.stack([-self.factors[..., 1, :], numerators], dim=-2)
             self.to_swapped = torch.zeros_like(self.factors)
             self.to_keys = torch.zeros_like(self.key_products)
 
@@ -61,31 +61,39 @@ class AdditiveTiles(Tiles):
             return self._tanh_scores(rows, cols)
         total: Tensor | None = None
         both: Tensor | None = None
-        for factors, facing in zip(self.factors, self.key_products, strict=True):
-            both = torch.matmul(_rows(factors, rows), facing[..., cols, :].mT, out=both)
+        for factors, facing in zip(_rows(self.factors, rows), self._facing(cols), strict=True):
+            both = torch.matmul(factors, facing.mT, out=both)
             upper, lower = _apart(both)
             total = upper / lower if total is None else total.addcdiv_(upper, lower)
         assert total is not None
         return total
 
     def backward(self, rows: slice, cols: slice, grad: Tensor) -> None:
-        """dN = dS / D and dD = -dS N / D^2 for each group, then matrix products to the factors.
+        """dN = dS / D and -dD = dS N / D^2 for each group, then matrix products to the factors.
 
-        Both overwrite N and D, which leaves dD where N was and dN where D was: hence the swapped factors.
+        Both overwrite N and D, which leaves -dD where N was and dN where D was: hence the swapped factors, those of
+        D with their sign changed.
         """
         if not self._within_reach(rows, cols):
             self._tanh_backward(rows, cols, grad)
             return
         both: Tensor | None = None
-        for group, keys in enumerate(self.key_products):
-            facing = keys[..., cols, :]
-            both = torch.matmul(_rows(self.factors[group], rows), facing.mT, out=both)
+        groups = zip(
+            _rows(self.factors, rows),
+            _rows(self.swapped_factors, rows),
+            self._facing(cols),
+            _rows(self.to_swapped, rows),
+            self.to_keys[..., cols, :].unbind(0),
+            strict=True,
+        )
+        for factors, swapped, facing, to_swapped, to_keys in groups:
+            both = torch.matmul(factors, facing.mT, out=both)
             upper, lower = _apart(both)
             upper.div_(lower)
             torch.div(grad, lower, out=lower)
-            upper.mul_(lower).neg_()
-            add_shared(_rows(self.to_swapped[group], rows), both @ facing)
-            add_shared(self.to_keys[group][..., cols, :], both.mT @ _rows(self.swapped_factors[group], rows))
+            upper.mul_(lower)
+            add_shared(to_swapped, both @ facing)
+            add_shared(to_keys, both.mT @ swapped)
 
     def gradients(self) -> list[Tensor | None]:
         """From the subset products back to a, b and w; tiles that took tanh have added theirs already.
@@ -103,6 +111,10 @@ class AdditiveTiles(Tiles):
             pull = (to_numerators * self.query_products).sum(-2, keepdim=True)
             self._add_all(2, _ungroup(pull @ self.signs, self.weight))
         return self.grads
+
+    def _facing(self, cols: slice) -> tuple[Tensor, ...]:
+        """The keys' products for each group, (*batch, cols, 16)."""
+        return self.key_products[..., cols, :].unbind(0)
 
     def _add_all(self, index: int, grad: Tensor) -> None:
         total = self.grads[index]
@@ -137,9 +149,9 @@ class AdditiveTiles(Tiles):
         return (self.query[..., rows, one] + self.key[..., cols, one].mT).tanh_()
 
 
-def _rows(factors: Tensor, rows: slice) -> Tensor:
-    """(*batch, queries, 2, 16) -> (*batch, 2 rows, 16), a view."""
-    return factors[..., rows, :, :].flatten(-3, -2)
+def _rows(factors: Tensor, rows: slice) -> tuple[Tensor, ...]:
+    """(groups, *batch, queries, 2, 16) -> (*batch, 2 rows, 16) for each group, as views."""
+    return factors[..., rows, :, :].flatten(-3, -2).unbind(0)
 
 
 def _apart(both: Tensor) -> tuple[Tensor, Tensor]:
