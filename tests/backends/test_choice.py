@@ -58,3 +58,12 @@ def test_every_backend_but_the_chosen_one_has_something_against_it():
 
 def test_the_names_auto_knows_are_the_backends_in_the_list():
     assert {choice.TORCH, choice.REFERENCE, choice.BLOCKED} == set(BACKENDS.values())
+
+
+def test_blocks_refuse_a_tolerance_below_what_they_promise():
+    query, key, value = torch.randn(2, 300, 4), torch.randn(2, 300, 4), torch.randn(2, 300, 3)
+    score = regard.scores.Additive(4, 4, 8)
+    assert regard.why(query, key, value, score, tolerance=1e-5).backend == "blocked"
+    found = regard.why(query, key, value, score, tolerance=1e-6)
+    assert found.backend == "reference"
+    assert found.refusals["blocked"] == "it promises 7.6e-06 for each tanh, not 1e-06"

@@ -46,7 +46,7 @@ def run(problem: Problem) -> tuple[Tensor, None]:
     causal = mask is not None and mask.is_plain_causal and problem.bias is None
     allowed = None if causal else _allowed(problem)
     alive = None
-    if allowed is not None and allowed.device.type != "cpu" and _some_rows_may_lack_keys(problem):
+    if allowed is not None and allowed.device.type != "cpu" and not _blank_where_hidden(problem, allowed):
         allowed, alive = _give_every_row_a_key(allowed)
     output = _call(form, problem.value, allowed, problem.dropout, causal)
     return (output if alive is None else output.masked_fill(~alive, 0.0)), None
@@ -64,9 +64,15 @@ def _allowed(problem: Problem) -> Tensor | None:
     return bias if allowed is None else bias.masked_fill(~allowed, -math.inf)
 
 
-def _some_rows_may_lack_keys(problem: Problem) -> bool:
-    """Not where padding alone decides: its values are blank, so that any weights on them give 0."""
-    return problem.bias is not None or (problem.mask is not None and problem.mask.varies_by_query)
+def _blank_where_hidden(problem: Problem, allowed: Tensor) -> bool:
+    """Whether padding alone decides: its values are blank, so that any weights on them give 0.
+
+    Not where values are shared along an axis on which the padding differs: there they were left as they are.
+    """
+    if problem.bias is not None or problem.mask is None or problem.mask.varies_by_query:
+        return False
+    axes = zip(allowed.shape[:-2], problem.value.shape[:-2], strict=True)
+    return all(mask == 1 or mask == value for mask, value in axes)
 
 
 def _give_every_row_a_key(allowed: Tensor) -> tuple[Tensor, Tensor]:
