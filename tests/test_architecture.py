@@ -54,3 +54,10 @@ def test_every_file_opens_with_a_sentence(path):
 @pytest.mark.parametrize("path", FILES, ids=where)
 def test_no_name_that_says_nothing(path):
     assert not SAYS_NOTHING & set(path.relative_to(SOURCE).with_suffix("").parts)
+
+
+@pytest.mark.parametrize("room", ["layers", "masks", "plots", "scores"])
+def test_a_room_is_there_when_first_asked_for(room):
+    code = f"import regard; print(regard.{room}.__name__)"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert printed.stdout.strip() == f"regard.{room}"

@@ -34,11 +34,12 @@ _ROOM_OF = {
     **dict.fromkeys(["Attended", "attend", "inspect", "merge", "why"], "pooling"),
     **dict.fromkeys(["Attention", "Memory", "MultiHeadAttention", "attention_interface"], "layers"),
 }
+_ROOMS = ("layers", "masks", "plots", "scores")
 
 
 def __getattr__(name: str) -> object:
-    if name == "scores":
-        return import_module("regard.scores")
+    if name in _ROOMS:
+        return import_module(f"regard.{name}")
     if name not in _ROOM_OF:
         raise AttributeError(f"module 'regard' has no attribute {name!r}")
     found = getattr(import_module(f"regard.{_ROOM_OF[name]}"), name)

@@ -5,6 +5,7 @@ import torch
 
 import regard
 from regard.backends import choice
+from regard.backends.blocked.additive import AdditiveTiles
 from regard.backends.choice import BACKENDS, SMALL
 
 
@@ -60,10 +61,20 @@ def test_the_names_auto_knows_are_the_backends_in_the_list():
     assert {choice.TORCH, choice.REFERENCE, choice.BLOCKED} == set(BACKENDS.values())
 
 
-def test_blocks_refuse_a_tolerance_below_what_they_promise():
+def test_blocks_take_tanh_where_a_tolerance_is_tighter_than_the_identity():
     query, key, value = torch.randn(2, 300, 4), torch.randn(2, 300, 4), torch.randn(2, 300, 3)
     score = regard.scores.Additive(4, 4, 8)
-    assert regard.why(query, key, value, score, tolerance=1e-5).backend == "blocked"
-    found = regard.why(query, key, value, score, tolerance=1e-6)
-    assert found.backend == "reference"
-    assert found.refusals["blocked"] == "it promises 7.6e-06 for each tanh, not 1e-06"
+    loose = regard.why(query, key, value, score, tolerance=1e-5)
+    tight = regard.why(query, key, value, score, tolerance=1e-6)
+    assert loose.backend == tight.backend == "blocked"
+    assert loose.bound.startswith("at most 7.6e-06 for each tanh")
+    assert tight.bound.startswith("at most 1.2e-07 for each tanh")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(AdditiveTiles, "_tanh_scores", lambda *_: pytest.fail("the identity is exact enough"))
+        regard.attend(query, key, value, score, tolerance=1e-5)
+    exact = regard.attend(query, key, value, score, backend="reference")
+    torch.testing.assert_close(regard.attend(query, key, value, score, tolerance=1e-6), exact)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(AdditiveTiles, "_tanh_scores", lambda *_: pytest.fail("tanh was taken"))
+        with pytest.raises(pytest.fail.Exception, match="tanh was taken"):
+            regard.attend(query, key, value, score, tolerance=1e-6)

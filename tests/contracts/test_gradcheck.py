@@ -160,3 +160,20 @@ def test_blocks_and_reference_take_the_same_gradient_at_a_kink(name, place):
     _, _, blocked = kinked(name, "blocked", [0.0, 0.5], place)
     for left, right in zip(reference, blocked, strict=True):
         bounds.assert_close(right, left, bounds.roundings(left, 16))
+
+
+@pytest.mark.parametrize("dim", [16, 17])
+def test_clusters_far_apart_keep_their_gradients(dim, monkeypatch):
+    """One tile holds both clusters, a thousand bandwidths apart in each dimension."""
+    monkeypatch.setattr(Sweep, "_tile_shape", lambda self: (600, 600))
+    points = torch.randn(600, dim) + 1000 * (torch.arange(600) % 2).unsqueeze(-1)
+    value = torch.randn(600, 1)
+
+    def gradient(dtype, backend):
+        query = points.to(dtype).requires_grad_()
+        output = regard.attend(query, points.to(dtype), value.to(dtype), "gaussian", backend=backend)
+        return torch.autograd.grad(output.sum(), query)[0]
+
+    exact = gradient(torch.float64, "reference")
+    reference, blocked = gradient(torch.float32, "reference"), gradient(torch.float32, "blocked")
+    bounds.assert_as_good(blocked, reference, exact)

@@ -295,3 +295,22 @@ def test_inference_tensors_can_be_pooled_and_inspected():
         record = regard.inspect(*tokens, "gaussian", Mask.lengths(torch.tensor([3, 0])), backend="blocked")
         assert record.entropy().shape == (2, 5)
         assert record.top(2).keys.shape == (2, 5, 2)
+
+
+def test_weights_asked_for_under_autocast_are_those_of_the_pooling():
+    query, key, value = 4 * torch.randn(2, 64, 32), 4 * torch.randn(2, 64, 32), torch.randn(2, 64, 3)
+    with torch.autocast("cpu", torch.bfloat16):
+        record = regard.inspect(query, key, value)
+        layer = regard.MultiHeadAttention(32, 4).inspect(query)
+        for weights in (record.weights(), layer.weights()):
+            assert weights.dtype == torch.float32
+            torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: regard.Attention(regard.scores.Additive(8, 8, 4)), lambda: regard.MultiHeadAttention(8, 2)]
+)
+def test_float64_under_autocast_is_refused_where_parameters_are_not(make):
+    tokens = torch.randn(2, 5, 8, dtype=torch.float64)
+    with torch.autocast("cpu", torch.bfloat16), pytest.raises(regard.RegardError, match="dtype"):
+        make()(tokens, tokens, tokens)

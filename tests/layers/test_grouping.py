@@ -6,7 +6,7 @@ from tests.bounds import assert_same
 from tests.layers.sizes import BATCH, KEYS, QUERIES, free_sizes, inputs
 from torch import nn
 
-from regard import Mask
+from regard import Mask, MultiHeadAttention, RegardError
 from regard.backends import torch_sdpa
 from regard.scores import Additive, Bilinear, Gaussian, ScaledDot
 
@@ -101,3 +101,11 @@ def test_shared_keys_reach_torch_unrepeated(monkeypatch):
     layer = free_sizes(kv_heads=2)
     layer(*inputs(layer, BATCH))
     assert seen == [((BATCH, 6, QUERIES, 4), (BATCH, 2, KEYS, 4), True)]
+
+
+@pytest.mark.parametrize("bias", [torch.zeros(2, 5, 5), lambda i, j: torch.zeros(2, len(i), len(j))])
+def test_a_bias_for_the_heads_of_keys_is_refused(bias):
+    layer = MultiHeadAttention(8, 4, kv_heads=2, position_bias=lambda i, j: torch.zeros(4, len(i), len(j)))
+    layer.position_bias = bias
+    with pytest.raises(RegardError, match="needed 4 heads, or 1"):
+        layer(torch.randn(2, 5, 8))

@@ -139,3 +139,11 @@ def test_errors_say_what_to_do():
         layer.remember(torch.randn(2, 4, DIM), mask=Mask.keep(torch.ones(4, 4) > 0)).append(torch.randn(2, 1, DIM))
     with pytest.raises(RegardError, match="mask: got bool"):
         layer.remember(torch.randn(2, 4, DIM), mask=torch.ones(2, 4) > 0)
+
+
+@pytest.mark.parametrize("rows", [[0, 5], [-1]])
+def test_rows_that_are_not_remembered_are_refused(rows):
+    memory = Attention().remember(torch.randn(3, 5, 4), torch.randn(3, 5, 4))
+    with pytest.raises(RegardError, match="needed numbers from 0 to 2"):
+        memory.select(rows)
+    assert memory.select([]).key.shape == (0, 5, 4)

@@ -347,3 +347,24 @@ def test_weights_and_log_mass_are_those_before_dropout():
         assert torch.equal(dropped.log_mass, plain.log_mass)
         assert torch.equal(dropped.weights(), plain.weights())
         assert torch.equal(dropped.entropy(), plain.entropy())
+
+
+def test_a_callable_sees_its_keys_as_they_came():
+    """A cosine written by hand divides by the norm of a key, also of a padded one."""
+    query, key, value = drawn(2)
+    mask = Mask.lengths(torch.tensor([5, 3]))
+
+    def cosine(q, k):
+        return (q / q.norm(dim=-1, keepdim=True)) @ (k / k.norm(dim=-1, keepdim=True)).mT
+
+    gradients = torch.autograd.grad(regard.attend(query, key, value, cosine, mask).sum(), (query, key))
+    assert all(gradient.isfinite().all() for gradient in gradients)
+
+
+def test_a_sink_without_mass_leaves_an_empty_row_at_zero():
+    score = regard.scores.ScaledDot(sink=3)
+    score.sink.data.fill_(-torch.inf)
+    query, key, value = drawn(3)
+    output = regard.attend(query, key, value, score.double(), Mask.lengths(torch.tensor([0, 1, 7])))
+    assert (output[0] == 0).all()
+    assert output.isfinite().all()

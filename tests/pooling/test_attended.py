@@ -188,3 +188,11 @@ def test_a_record_shows_shapes_and_cannot_be_changed():
     assert repr(record) == "Attended(output=(2, 3, 5, 5), log_mass=(2, 3, 5))"
     with pytest.raises(AttributeError):
         record.output = None
+
+
+@pytest.mark.parametrize("batch", [(0, 2), (0, 1, 2), 9, -3, "first", 1.5])
+def test_batch_indexes_batch_axes_and_nothing_else(batch):
+    record = regard.inspect(torch.randn(2, 5, 4), torch.randn(2, 7, 4), torch.randn(2, 7, 3))
+    with pytest.raises(regard.RegardError, match="batch: got"):
+        record.weights(batch=batch)
+    assert record.weights(batch=1).shape == (5, 7)

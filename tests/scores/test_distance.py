@@ -215,3 +215,8 @@ def test_bandwidths_move_and_save_with_the_module():
     assert set(score.state_dict()) == {"fixed_bandwidth"}
     assert score.double().bandwidth.dtype == torch.float64
     assert set(Gaussian(1.0, learnable=True).state_dict()) == {"log_bandwidth"}
+
+
+def test_a_parameter_is_not_silently_detached():
+    with pytest.raises(regard.RegardError, match="learnable=True"):
+        regard.scores.Gaussian(torch.nn.Parameter(torch.ones(2)))

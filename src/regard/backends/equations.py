@@ -5,6 +5,7 @@ blocked backend runs it by blocks where a score or a bias is code, and `Attended
 """
 
 import math
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
@@ -15,6 +16,11 @@ from regard.scores.forms import AdditiveForm, CallableForm, DistanceForm, DotFor
 from regard.shapes import accumulation_dtype
 
 Rows = slice | Tensor
+
+
+def full_precision(device: str) -> AbstractContextManager:
+    """Scores and sums accumulate in float32: autocast has done its work when the inputs were prepared."""
+    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
 
 
 def pool(problem: Problem, rows: Rows | None = None) -> tuple[Tensor, Tensor]:

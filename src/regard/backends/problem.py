@@ -61,7 +61,7 @@ class Problem(NamedTuple):
         return pairs
 
     def without_padding(self) -> "Problem":
-        """The same problem with 0 for keys and values that no query may see.
+        """The same problem with 0 for keys (of a closed form) and values that no query may see.
 
         Padding may hold any finite garbage: its score could overflow, and in a gradient 0 * inf is NaN.
         """
@@ -78,8 +78,10 @@ class Problem(NamedTuple):
             allowed = mask.tile(slice(0, 1), slice(0, self.keys), device)
             mask, real = Dense(allowed), allowed.mT
         real = real.to(self.value.dtype)
-        form = self.form._replace(key=_blank(self.form.key, real))
-        value = self.value
+        form, value = self.form, self.value
+        if not isinstance(form, CallableForm):
+            # A user's function might divide by the norm of a key, or take its logarithm: it sees keys as they came.
+            form = form._replace(key=_blank(form.key, real))
         # Without a gradient 0 * garbage is 0 by itself; a GPU's kernels may give a row without keys other weights.
         if torch.is_grad_enabled() or device.type != "cpu":
             value = _blank(value, real)

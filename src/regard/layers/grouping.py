@@ -5,11 +5,12 @@ from dataclasses import fields
 from torch import Tensor
 
 from regard.backends.problem import Bias, Problem
+from regard.errors import RegardError
 from regard.masks import Mask
 from regard.masks.placed import Placed
 from regard.pooling.prepare import Settings, to_problem
 from regard.scores.forms import AdditiveForm, DistanceForm, Form
-from regard.shapes import broadcast_batch
+from regard.shapes import broadcast_batch, describe
 
 
 def heads_problem(form: Form, value: Tensor, sink: Tensor | None, settings: Settings) -> tuple[Problem, Tensor | None]:
@@ -24,6 +25,13 @@ def heads_problem(form: Form, value: Tensor, sink: Tensor | None, settings: Sett
     if heads == kv_heads:
         return to_problem(form, value, settings), sink
     groups = Groups(heads, kv_heads)
+    if sink is not None and sink.shape != (heads,):
+        raise RegardError(
+            "sink",
+            got=describe(sink),
+            needed=f"one logit for each of the {heads} heads of queries",
+            repair="Pass a tensor of shape (heads,).",
+        )
     mask = settings.mask
     if mask is not None:
         batch = broadcast_batch("key", form.query.shape[:-3], value.shape[:-3])
@@ -67,15 +75,30 @@ class Groups:
     def bias(self, bias: Bias | None, rank: int) -> Bias | None:
         """A tensor or a callable in terms of (*batch, heads, queries, keys)."""
         if isinstance(bias, Tensor):
-            return self.split(bias.reshape((1,) * (rank - bias.ndim) + bias.shape)) if bias.ndim > 2 else bias
+            if bias.ndim <= 2:
+                return bias
+            self._check_head_axis("bias", bias)
+            return self.split(bias.reshape((1,) * (rank - bias.ndim) + bias.shape))
         if bias is None or not callable(bias):
             return bias
 
         def tile(query_positions: Tensor, key_positions: Tensor) -> Tensor:
             whole = bias(query_positions, key_positions)
-            return self.split(whole) if whole.ndim > 2 else whole
+            if not isinstance(whole, Tensor) or whole.ndim <= 2:
+                return whole
+            self._check_head_axis("bias", whole)
+            return self.split(whole)
 
         return tile
+
+    def _check_head_axis(self, argument: str, tensor: Tensor) -> None:
+        if tensor.shape[-3] not in (1, self.heads):
+            raise RegardError(
+                argument,
+                got=describe(tensor),
+                needed=f"{self.heads} heads, or 1, on the axis before queries and keys",
+                repair=f"Give one entry for each of the {self.heads} heads of queries, not for the heads of keys.",
+            )
 
     def mask(self, node: Placed) -> Placed:
         """A mask placed on (*batch, heads): each of its tensors has that axis, of full size or 1."""

@@ -68,6 +68,7 @@ class Memory:
                 repair="Remember key[None] and value[None], a batch of one.",
             )
         rows = torch.as_tensor(rows, device=self.key.device)
+        rows = rows.long() if rows.numel() == 0 else rows
         if rows.dtype != torch.int64 or rows.ndim != 1:
             raise RegardError(
                 "rows",
@@ -76,6 +77,13 @@ class Memory:
                 repair="Pass for example torch.tensor([0, 0, 2]).",
             )
         size = max(self.key.shape[0], self.value.shape[0])
+        if rows.device.type == "cpu" and rows.numel() and not 0 <= int(rows.min()) <= int(rows.max()) < size:
+            raise RegardError(
+                "rows",
+                got=f"numbers from {int(rows.min())} to {int(rows.max())}",
+                needed=f"numbers from 0 to {size - 1}, the rows that are remembered",
+                repair="Remember keys with a row for each sequence before selecting among them.",
+            )
         key, value = (x if x.shape[0] < size else x.index_select(0, rows) for x in (self.key, self.value))
         mask = None if self.mask is None else self.mask.select(rows, self.key.ndim - 2)
         return replace(self, key=key, value=value, mask=mask)

@@ -18,7 +18,7 @@ from regard.pooling import Attended
 from regard.pooling.attend import pool, pool_inspect
 from regard.pooling.prepare import Settings, check_dropout
 from regard.scores.names import ScoreLike
-from regard.scores.score import Score, check_positive_int
+from regard.scores.score import check_positive_int
 from regard.shapes import check_inputs
 
 
@@ -196,18 +196,17 @@ class MultiHeadAttention(nn.Module):
         value = key if value is None else value
         query, key, value = self.input(query, key, value)
         score = self.score
-        return self._posed(score, score.prepare_query(query), score.prepare_key(key), value, mask, None, share)
+        return self._posed(score.prepare_query(query), score.prepare_key(key), value, mask, None, share)
 
     def _recalled(self, query: Tensor, memory: Memory, *, share: bool = True) -> tuple[Problem, Tensor | None]:
         query = self.input.query(query)
         self._check_memory(query, memory)
         first = memory.keys - query.shape[-2]
         query = self.score.prepare_query(query, first)
-        return self._posed(self.score, query, memory.key, memory.value, memory.mask, first, share)
+        return self._posed(query, memory.key, memory.value, memory.mask, first, share)
 
     def _posed(
         self,
-        score: Score,
         query: Tensor,
         key: Tensor,
         value: Tensor,
@@ -221,7 +220,7 @@ class MultiHeadAttention(nn.Module):
             key, value = (x if x.shape[-3] == self.heads else x.repeat_interleave(group, -3) for x in (key, value))
         dropout = self.dropout if self.training else 0.0
         settings = Settings(mask, self.position_bias, dropout, first_query=first)
-        return heads_problem(score.pair(query, key), value, score.sink_logits(), settings)
+        return heads_problem(self.score.pair(query, key), value, self.score.sink_logits(), settings)
 
     def _prepare(self, key: Tensor, value: Tensor | None, first: int) -> tuple[Tensor, Tensor]:
         value = key if value is None else value

@@ -125,7 +125,8 @@ class Projections(nn.Module):
                 needed=f"the device of the layer, {weight.device}",
                 repair="Move one of them, for example layer.to(query.device).",
             )
-        if tokens.dtype != weight.dtype and not torch.is_autocast_enabled(tokens.device.type):
+        casts = torch.is_autocast_enabled(tokens.device.type) and tokens.dtype != torch.float64
+        if tokens.dtype != weight.dtype and not casts:
             raise RegardError(
                 name,
                 got=describe(tokens),

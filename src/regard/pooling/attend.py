@@ -1,11 +1,12 @@
 """Attention pooling as one operator: attend, and inspect for those who want to look inside (eq. 1 to 3)."""
 
-from collections.abc import Callable
+import math
 
 import torch
 from torch import Tensor
 
 from regard.backends.choice import choose
+from regard.backends.equations import full_precision
 from regard.backends.problem import Bias, Problem
 from regard.errors import RegardError
 from regard.masks import Mask
@@ -38,10 +39,11 @@ def attend(
             (..., queries, query_dim) and (..., keys, key_dim) and returns (..., queries, keys).
         mask: a `regard.Mask`: who may attend to whom. A query that may see no key gets 0.
         bias: added to the scores: a tensor that broadcasts to (*batch, queries, keys), or a callable of query
-            positions (queries,) and key positions (keys,).
+            positions (queries,) and key positions (keys,). Positions count from 0, as those of `scores.Rotary`
+            do; a layer's Memory counts queries from its end.
         dropout: the probability with which a weight is dropped, whenever it is above 0.
-        tolerance: the error allowed for each tanh of an additive score (for other scores, relative to the sum of
-            their absolute terms); None is the rounding of the input's dtype.
+        tolerance: the error allowed for each tanh of an additive score; None is what `regard.why` promises. Nothing
+            is more exact than the rounding of the accumulation dtype, and other scores are always that exact.
         backend: "auto", or the name of one that must run it.
 
     Returns:
@@ -78,32 +80,24 @@ def pool(problem: Problem, sink: Tensor | None, backend: str) -> Tensor:
     if sink is not None:
         return pool_inspect(problem, sink, backend).output
     chosen = choose(problem, backend, log_mass=False)
-    return _without_autocast(chosen.run, problem)[0]
+    with full_precision(problem.value.device.type):
+        return chosen.run(problem)[0]
 
 
 def pool_inspect(problem: Problem, sink: Tensor | None, backend: str) -> Attended:
     """Run a prepared problem for its record."""
     chosen = choose(problem, backend, log_mass=True)
-    output, log_mass = _without_autocast(chosen.run, problem)
+    with full_precision(problem.value.device.type):
+        output, log_mass = chosen.run(problem)
     assert log_mass is not None
     if sink is not None:
         # A key with value 0 that takes its share of the mass: the merge of the result with that one key.
         _check_sink(sink, log_mass)
         with_sink = torch.logaddexp(log_mass, sink.to(log_mass.dtype).unsqueeze(-1))
-        output = (output * (log_mass - with_sink).exp().unsqueeze(-1)).to(output.dtype)
+        share = (log_mass - with_sink.masked_fill(with_sink == -math.inf, 0.0)).exp()
+        output = (output * share.unsqueeze(-1)).to(output.dtype)
         log_mass = with_sink
     return Attended(output, log_mass, (problem,), sink is not None)
-
-
-def _without_autocast(
-    run: Callable[[Problem], tuple[Tensor, Tensor | None]], problem: Problem
-) -> tuple[Tensor, Tensor | None]:
-    """Scores and sums accumulate in float32: autocast has done its work when the inputs were prepared."""
-    device = problem.value.device.type
-    if not torch.is_autocast_enabled(device):
-        return run(problem)
-    with torch.autocast(device, enabled=False):
-        return run(problem)
 
 
 def _check_sink(sink: Tensor, log_mass: Tensor) -> None:

@@ -29,8 +29,8 @@ class Attended:
     """What a pooling gave: output (*batch, queries, value_dim) and log_mass (*batch, queries).
 
     log_mass is the logarithm of eq. 3's denominator, over scores with bias: minus infinity for a query that may see
-    no key. Scores and weights are computed when asked for, for the rows and heads asked for, before dropout; all of
-    it is differentiable. A record made by hand from output and log_mass can be merged, but knows no weights.
+    no key. Scores and weights are computed when asked for, for the rows asked for, before dropout; all of it is
+    differentiable. A record made by hand from output and log_mass can be merged, but knows no weights.
     """
 
     output: Tensor
@@ -45,13 +45,11 @@ class Attended:
             rows: which queries; all by default. An int is kept as an axis of size 1.
             batch: an index into the batch axes, heads included, for example (0, 2) or (slice(None), 2).
         """
-        scores = self._row_scores(_positions(rows, self.log_mass))
-        return scores if batch is None else scores[batch]
+        return self._pick(self._row_scores(_positions(rows, self.log_mass)), batch)
 
     def weights(self, rows: Rows | None = None, batch: Batch | None = None) -> Tensor:
         """Attention weights of eq. 3, (*batch, rows, keys): zero in a row that may see no key."""
-        weights = self._row_weights(_positions(rows, self.log_mass))
-        return weights if batch is None else weights[batch]
+        return self._pick(self._row_weights(_positions(rows, self.log_mass)), batch)
 
     def entropy(self) -> Tensor:
         """-sum p log p of the weights of each query, (*batch, queries), in nats; 0 in a row that may see no key."""
@@ -80,9 +78,29 @@ class Attended:
         parts = by_rows(self._problems()[0], lambda rows: (self._row_weights(rows).sum(-2),))
         return torch.stack([part for (part,) in parts]).sum(0)
 
+    def _pick(self, rows: Tensor, batch: Batch | None) -> Tensor:
+        """rows: (*batch, rows, keys), indexed in its batch axes only."""
+        if batch is None:
+            return rows
+        index = batch if isinstance(batch, tuple) else (batch,)
+        sizes = tuple(rows.shape[:-2])
+        fits = len(index) <= len(sizes) and all(
+            isinstance(i, slice) or (isinstance(i, int) and -size <= i < size)
+            for i, size in zip(index, sizes, strict=False)
+        )
+        if not fits:
+            raise RegardError(
+                "batch",
+                got=repr(batch),
+                needed=f"at most one number or slice for each batch axis of {sizes}",
+                repair="Pass for example batch=(0, 2); rows= chooses queries.",
+            )
+        return rows[index]
+
     def _row_scores(self, rows: slice | Tensor) -> Tensor:
         """rows: a slice with both its ends, or positions."""
-        parts = [equations.scores(problem, rows) for problem in self._problems()]
+        with equations.full_precision(self.log_mass.device.type):
+            parts = [equations.scores(problem, rows) for problem in self._problems()]
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
 
     def _row_weights(self, rows: slice | Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from regard.backends.blocked.additive import TANH_ERROR
+from regard.backends.blocked.additive import keeps, promised
 from regard.backends.choice import choose, refusals
 from regard.backends.problem import Bias, Problem
 from regard.masks import Mask
@@ -58,8 +58,8 @@ def _bound(problem: Problem, backend: str) -> str:
     dtype = accumulation_dtype(problem.form.query.dtype)
     name = str(dtype).removeprefix("torch.")
     if isinstance(problem.form, AdditiveForm):
-        units = TANH_ERROR if backend == "blocked" else 1.0
-        each = units * torch.finfo(dtype).eps
+        identity = backend == "blocked" and keeps(problem.tolerance, problem.form.query.dtype)
+        each = promised(problem.form.query.dtype) if identity else torch.finfo(dtype).eps
         total = each * float(problem.form.weight.detach().abs().sum(-1).max())
         return f"at most {each:.2g} for each tanh, {total:.2g} for the sum over hidden units"
     return f"the rounding of {name}, in which scores, softmax and sums are formed"

@@ -159,6 +159,13 @@ def _is_per_dimension(bandwidth: Tensor) -> bool:
 def _check_bandwidth(bandwidth: Bandwidth) -> float | Tensor:
     """A number as a float, a tensor in its own dtype, a sequence in float64: nothing is rounded before it is used."""
     checked: float | Tensor | None = None
+    if isinstance(bandwidth, Tensor) and bandwidth.requires_grad:
+        raise RegardError(
+            "bandwidth",
+            got="a tensor that requires a gradient",
+            needed="numbers: a bandwidth that learns is stored as its logarithm",
+            repair="Write learnable=True, with the first value of the bandwidth.",
+        )
     if isinstance(bandwidth, Tensor):
         checked = bandwidth.detach().clone() if bandwidth.is_floating_point() else bandwidth.double()
     elif isinstance(bandwidth, int | float):

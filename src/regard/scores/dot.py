@@ -51,7 +51,8 @@ class ScaledDot(Score):
 
     def extra_repr(self) -> str:
         """Show what differs from the plain form."""
-        return f"scale={self.scale}, softcap={self.softcap}"
+        sink = None if self.sink is None else len(self.sink)
+        return f"scale={self.scale}, softcap={self.softcap}, sink={sink}"
 
 
 class Dot(ScaledDot):

@@ -49,6 +49,10 @@ class Rotary(Score):
         """The inner score's sink."""
         return self.score.sink_logits()
 
+    def extra_repr(self) -> str:
+        """Show the base."""
+        return f"base={self.base}"
+
     def _rotate(self, argument: str, tokens: Tensor, first: int) -> Tensor:
         """tokens: (*batch, tokens, dim)."""
         count, dim = tokens.shape[-2:]

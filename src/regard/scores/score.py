@@ -62,8 +62,9 @@ def check_dim(argument: str, tensor: Tensor, dim: int, score: str) -> None:
 
 
 def check_dtype(argument: str, tokens: Tensor, parameter: Tensor, score: str) -> None:
-    """Refuse tokens of another dtype than the score's parameters; autocast reconciles them by itself."""
-    if tokens.dtype != parameter.dtype and not torch.is_autocast_enabled(tokens.device.type):
+    """Refuse tokens of another dtype than the parameters; autocast reconciles them, except with float64."""
+    casts = torch.is_autocast_enabled(tokens.device.type) and tokens.dtype != torch.float64
+    if tokens.dtype != parameter.dtype and not casts:
         raise RegardError(
             argument,
             got=f"{describe(tokens)}",

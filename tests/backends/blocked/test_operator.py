@@ -24,7 +24,15 @@ def arguments(score, mask="keep", dropout=0.0, requires_grad=True):
     tensors = [x.detach().requires_grad_(requires_grad and x.is_floating_point()) for x in tensors]
     text = "" if placed is None else placed.encode()
     statics = Statics(
-        len(operands), problem.bias is not None, dropout > 0, name, getattr(form, "scale", 1.0), 0.0, text, dropout
+        operands=len(operands),
+        has_bias=problem.bias is not None,
+        has_seed=dropout > 0,
+        form=name,
+        scale=getattr(form, "scale", 1.0),
+        softcap=0.0,
+        tanh=False,
+        mask=text,
+        dropout=dropout,
     )
     return tensors, statics
 

@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from regard.backends.blocked.tiles import Tiles, add_shared
+from regard.shapes import accumulation_dtype
 
 GROUP = 4
 
@@ -34,11 +35,21 @@ LARGEST_REACH = {torch.float32: 8.0, torch.float64: 32.0}
 TANH_ERROR = 64.0
 
 
+def promised(dtype: torch.dtype) -> float:
+    """The bound on the error of a group's sum, in units of the group's sum |w|, for inputs of that dtype."""
+    return TANH_ERROR * torch.finfo(accumulation_dtype(dtype)).eps
+
+
+def keeps(tolerance: float | None, dtype: torch.dtype) -> bool:
+    """Whether the identity is as exact as asked for."""
+    return tolerance is None or tolerance >= promised(dtype)
+
+
 class AdditiveTiles(Tiles):
     """w' tanh(a + b) (eq. 12); operands a (query), b (key), w."""
 
-    def __init__(self, operands: Sequence[Tensor], needs: Sequence[bool]) -> None:
-        """Expand the tokens into their subset products, linear in tokens."""
+    def __init__(self, operands: Sequence[Tensor], needs: Sequence[bool], tanh: bool = False) -> None:
+        """Expand the tokens into their subset products, linear in tokens; tanh: take tanh in every tile."""
         super().__init__(operands, needs)
         self.query, self.key, self.weight = operands
         self.members = _subsets(self.query)
@@ -48,7 +59,7 @@ class AdditiveTiles(Tiles):
         numerators = self.query_products * (_by_group(self.weight) @ self.signs.mT)
         # The factors of N and of D side by side, (groups, *batch, queries, 2, 16): one matrix product gives both.
         self.factors = torch.stack([numerators, self.query_products.expand_as(numerators)], dim=-2)
-        self.reach = LARGEST_REACH[self.query.dtype]
+        self.reach = -1.0 if tanh else LARGEST_REACH[self.query.dtype]
         self.query_reach, self.key_reach = _reach(self.query), _reach(self.key)
         if any(needs):
             self.swapped_factors = torch.stack([-self.factors[..., 1, :], numerators], dim=-2)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from regard.backends.blocked import sweep as sweeps
-from regard.backends.blocked.additive import AdditiveTiles
+from regard.backends.blocked.additive import AdditiveTiles, keeps
 from regard.backends.blocked.tiles import DistanceTiles, DotTiles, Tiles
 from regard.backends.problem import Problem
 from regard.errors import RegardError
@@ -26,7 +26,10 @@ from regard.shapes import accumulation_dtype
 
 
 class Statics(NamedTuple):
-    """What is known before any number: how many operands the form has, what else is in the list, the settings."""
+    """What is known before any number: how many operands the form has, what else is in the list, the settings.
+
+    tanh: additive tiles take tanh itself, because a tolerance is tighter than what their identity promises.
+    """
 
     operands: int
     has_bias: bool
@@ -34,6 +37,7 @@ class Statics(NamedTuple):
     form: str
     scale: float
     softcap: float
+    tanh: bool
     mask: str
     dropout: float
 
@@ -56,9 +60,11 @@ def run(problem: Problem) -> tuple[Tensor, Tensor]:
     if mask is not None:
         tensors += mask.tensors()
         text = mask.encode()
+    tanh = name == "additive" and not keeps(problem.tolerance, form.query.dtype)
+    statics = Statics(operands, bias is not None, dropout > 0, name, scale, softcap, tanh, text, dropout)
     if torch.compiler.is_compiling():
-        return forward_operator(tensors, operands, bias is not None, dropout > 0, name, scale, softcap, text, dropout)
-    return _Pooling.apply(operands, bias is not None, dropout > 0, name, scale, softcap, text, dropout, *tensors)
+        return forward_operator(tensors, *statics)
+    return _Pooling.apply(*statics, *tensors)
 
 
 class _Pooling(torch.autograd.Function):
@@ -117,11 +123,12 @@ def forward_operator(
     form: str,
     scale: float,
     softcap: float,
+    tanh: bool,
     mask: str,
     dropout: float,
 ) -> tuple[Tensor, Tensor]:
     """Output in value's dtype and log_mass in the accumulation dtype."""
-    statics = Statics(operands, has_bias, has_seed, form, scale, softcap, mask, dropout)
+    statics = Statics(operands, has_bias, has_seed, form, scale, softcap, tanh, mask, dropout)
     value = tensors[operands]
     with torch.autocast(value.device.type, enabled=False):
         tiles = _tiles(tensors, statics, [False] * operands)
@@ -130,7 +137,7 @@ def forward_operator(
 
 
 @forward_operator.register_fake
-def _(tensors, operands, has_bias, has_seed, form, scale, softcap, mask, dropout):
+def _(tensors, operands, has_bias, has_seed, form, scale, softcap, tanh, mask, dropout):
     query, value = tensors[0], tensors[operands]
     shape = (*_batch(tensors), query.shape[-2])
     return value.new_empty(*shape, value.shape[-1]), value.new_empty(shape, dtype=accumulation_dtype(value.dtype))
@@ -146,6 +153,7 @@ def backward_operator(
     form: str,
     scale: float,
     softcap: float,
+    tanh: bool,
     mask: str,
     dropout: float,
     needs: Sequence[bool],
@@ -154,7 +162,7 @@ def backward_operator(
 
     results: the gradients of output and log_mass, then output and log_mass.
     """
-    statics = Statics(operands, has_bias, has_seed, form, scale, softcap, mask, dropout)
+    statics = Statics(operands, has_bias, has_seed, form, scale, softcap, tanh, mask, dropout)
     value = tensors[operands]
     with torch.autocast(value.device.type, enabled=False):
         tiles = _tiles(tensors, statics, needs[:operands])
@@ -187,7 +195,7 @@ forward_operator.register_autograd(_backward, setup_context=_setup)
 
 
 @backward_operator.register_fake
-def _(results, tensors, operands, has_bias, has_seed, form, scale, softcap, mask, dropout, needs):
+def _(results, tensors, operands, has_bias, has_seed, form, scale, softcap, tanh, mask, dropout, needs):
     empty = tensors[0].new_empty
     return [x.new_empty(x.shape) if need else empty(0) for x, need in zip(tensors, needs, strict=True)]
 
@@ -227,7 +235,7 @@ def _tiles(tensors: Sequence[Tensor], statics: Statics, needs: Sequence[bool]) -
         case "dot":
             return DotTiles(operands, needs, statics.scale, statics.softcap)
         case "additive":
-            return AdditiveTiles(operands, needs)
+            return AdditiveTiles(operands, needs, statics.tanh)
     return DistanceTiles(operands, needs, LINKS[statics.form], dtype)
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from regard.scores.links import Link, ratio
 
 # Up to this width a squared distance and its gradient are summed dimension by dimension, exact at any offset.
-# Beyond it the gradient is a matrix product of tokens centred on the tile: error about eps times the tile's extent.
+# Beyond it the gradient is a matrix product in float64, where the extent of a tile costs no digit that counts.
 WIDEST_DIFFERENCE = 16
 
 
@@ -112,10 +112,11 @@ class DistanceTiles(Tiles):
                 self._add_column(0, rows, dim, pull.sum(-1))
                 self._add_column(1, cols, dim, pull.sum(-2).neg_())
             return
+        query, key, grad = query.double(), key.double(), grad.double()
         centre = key.mean(-2, keepdim=True)
         query, key = query - centre, key - centre
-        self.add(0, rows, query * grad.sum(-1, keepdim=True) - grad @ key)
-        self.add(1, cols, key * grad.sum(-2).unsqueeze(-1) - grad.mT @ query)
+        self.add(0, rows, (query * grad.sum(-1, keepdim=True) - grad @ key).to(self.query.dtype))
+        self.add(1, cols, (key * grad.sum(-2).unsqueeze(-1) - grad.mT @ query).to(self.key.dtype))
 
     def _add_column(self, index: int, at: slice, column: int, grad: Tensor) -> None:
         total = self.grads[index]
