@@ -8,7 +8,7 @@ from tests.layers.sizes import BATCH, KEYS, QUERIES
 import regard
 from regard import Attention, MultiHeadAttention, RegardError
 from regard.layers.scoring import Custom, as_score
-from regard.scores import Bilinear, Gaussian
+from regard.scores import Additive, Bilinear, Gaussian
 
 
 def test_kernels_learn_a_bandwidth_per_head_and_start_inside_their_support():
@@ -45,3 +45,11 @@ def test_a_custom_score_is_checked_where_it_returns_nonsense():
     query, key = torch.randn(2, QUERIES, 3), torch.randn(2, KEYS, 3)
     with pytest.raises(RegardError, match=r"score: got float32 \(2, 7, 5\) on cpu from the callable"):
         Attention(lambda q, k: k @ q.mT)(query, key, key)
+
+
+@pytest.mark.parametrize(
+    "score", [Gaussian(torch.ones(4, 1)), Additive.of_projected(8, heads=4), Bilinear(8, 8, heads=4)]
+)
+def test_parameters_for_other_heads_are_refused(score):
+    with pytest.raises(RegardError, match="needed parameters for 1 heads, or shared by all"):
+        MultiHeadAttention(8, 1, score)

@@ -10,7 +10,7 @@ from regard.errors import RegardError
 from regard.pooling.prepare import checked_callable
 from regard.scores.additive import Additive
 from regard.scores.distance import RadialScore
-from regard.scores.dot import ScaledDot
+from regard.scores.dot import Bilinear, ScaledDot
 from regard.scores.forms import CallableForm
 from regard.scores.links import LINKS, CompactLink
 from regard.scores.names import KERNELS, ScoreLike, check_score, named_score
@@ -87,6 +87,14 @@ def _check_heads(score: Score, heads: int, kv_heads: int) -> None:
             repair=f"Build the score with sink={heads}.",
         )
     for part in score.modules():
+        axes = _head_axes(part)
+        if axes and axes[-1] not in (1, heads):
+            raise RegardError(
+                "score",
+                got=f"{part} with parameters for {axes[-1]} heads",
+                needed=f"parameters for {heads} heads, or shared by all",
+                repair=f"Build the score for {heads} heads.",
+            )
         width = part.bandwidth if isinstance(part, RadialScore) else None
         if kv_heads != heads and isinstance(width, Tensor) and width.ndim > 1 and width.shape[-1] > 1:
             raise RegardError(
@@ -95,3 +103,12 @@ def _check_heads(score: Score, heads: int, kv_heads: int) -> None:
                 needed="keys that all heads of a group share, not divided by widths of each head's own",
                 repair="Give the bandwidth the shape (dim,) or (heads, 1), or leave kv_heads out.",
             )
+
+
+def _head_axes(part: object) -> tuple[int, ...]:
+    """The axes of a score's parameters before those of a token."""
+    if isinstance(part, RadialScore) and isinstance(part.bandwidth, Tensor):
+        return tuple(part.bandwidth.shape[:-1])
+    if isinstance(part, Additive):
+        return tuple(part.weight.shape[:-1])
+    return tuple(part.matrix.shape[:-2]) if isinstance(part, Bilinear) else ()

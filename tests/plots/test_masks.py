@@ -1,0 +1,36 @@
+"""`plots.mask`: the picture holds exactly what the mask says."""
+
+import numpy as np
+import pytest
+import torch
+
+from regard import Mask, RegardError, plots
+
+
+@pytest.fixture
+def axes():
+    return plots.canvas(4, 3)[1][0]
+
+
+def shown(axes):
+    return np.asarray(axes.images[0].get_array())
+
+
+def test_ink_is_where_a_query_may_attend(axes):
+    assert plots.mask(Mask.causal(), 5, 5, ax=axes) is axes
+    np.testing.assert_array_equal(shown(axes), np.tril(np.ones((5, 5), dtype=bool)))
+
+
+def test_one_matrix_of_a_batch(axes):
+    plots.mask(Mask.lengths(torch.tensor([2, 3])), 4, 5, batch=(2,), at=(1,), ax=axes)
+    np.testing.assert_array_equal(shown(axes), np.arange(5) < np.full((4, 1), 3))
+
+
+def test_a_bare_boolean_is_refused():
+    with pytest.raises(RegardError, match=r"Mask\.keep"):
+        plots.mask(torch.ones(3, 3, dtype=torch.bool), 3, 3)
+
+
+def test_a_matrix_that_is_not_there_is_refused(axes):
+    with pytest.raises(RegardError, match="one number for each batch axis"):
+        plots.mask(Mask.causal(), 3, 3, batch=(2,), at=(2,), ax=axes)
