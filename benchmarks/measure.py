@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-PASSES = 9
+PASSES = 11
 SHORTEST_PASS = 0.02
 LARGEST_DRIFT = 0.15
 ATTEMPTS = 4
@@ -21,22 +21,26 @@ Call = Callable[[], object]
 def compare(peers: dict[str, Call]) -> dict:
     """Time peers A, B, ... as A B ... A, pass after pass; the first peer's two medians tell how calm the machine was.
 
-    Returns seconds per call for each peer: minimum and median over the passes. The whole is repeated while the two
+    Returns seconds per call for each peer, minimum and median over the passes, and how many times faster than the
+    first peer each one is, as the median over the passes. The whole is repeated while the two
     medians of the first peer differ by more than LARGEST_DRIFT, and says so if they still do at the end.
     """
     for call in peers.values():
         call()
     repeats = {name: _repeats(call) for name, call in peers.items()}
-    drift, attempts, times = math.inf, 0, {}
+    drift, attempts, times, around = math.inf, 0, {}, []
     while drift > LARGEST_DRIFT and attempts < ATTEMPTS:
         attempts += 1
-        times, drift = _passes(peers, repeats)
+        times, around, drift = _passes(peers, repeats)
     result = {name: {"min": min(ts), "median": statistics.median(ts)} for name, ts in times.items()}
-    return {"seconds": result, "drift": drift, "attempts": attempts, "passes": PASSES, "load": os.getloadavg()[0]}
+    # Each pass is compared with the first peer's two turns around it: what drifts over the passes cancels.
+    ratios = {name: statistics.median(a / b for a, b in zip(around, ts, strict=True)) for name, ts in times.items()}
+    load = os.getloadavg()[0]
+    return {"seconds": result, "ratio": ratios, "drift": drift, "attempts": attempts, "passes": PASSES, "load": load}
 
 
-def _passes(peers: dict[str, Call], repeats: dict[str, int]) -> tuple[dict[str, list[float]], float]:
-    """Seconds per call of each pass but the first, and the drift between the two turns of the first peer."""
+def _passes(peers: dict[str, Call], repeats: dict[str, int]) -> tuple[dict[str, list[float]], list[float], float]:
+    """Seconds per call of each pass but the first, the mean of the first peer's two turns, and their drift."""
     times: dict[str, list[float]] = {name: [] for name in peers}
     first, again = next(iter(peers)), []
     for _ in range(PASSES + 1):
@@ -44,7 +48,9 @@ def _passes(peers: dict[str, Call], repeats: dict[str, int]) -> tuple[dict[str, 
             times[name].append(_seconds(call, repeats[name]))
         again.append(_seconds(peers[first], repeats[first]))
     medians = statistics.median(times[first][1:]), statistics.median(again[1:])
-    return {name: ts[1:] for name, ts in times.items()}, abs(medians[0] - medians[1]) / min(medians)
+    around = [(before + after) / 2 for before, after in zip(times[first], again, strict=True)]
+    drift = abs(medians[0] - medians[1]) / min(medians)
+    return {name: ts[1:] for name, ts in times.items()}, around[1:], drift
 
 
 def relative_error(result: torch.Tensor, exact: torch.Tensor) -> float:

@@ -63,9 +63,9 @@ def _additive(row: dict) -> str:
 
 
 def _compared(what: str, row: dict) -> str:
-    (peer, theirs), (_, ours) = row["seconds"].items()
+    (peer, theirs), (library, ours) = row["seconds"].items()
     noisy = " (noisy)" if row["drift"] > LARGEST_DRIFT else ""
-    ratio = theirs["median"] / ours["median"]
+    ratio = row["ratio"][library]
     return f"| {what} | `{peer}` | {_time(theirs['median'])} | {_time(ours['median'])} | {ratio:.2f}x{noisy} |"
 
 
