@@ -65,8 +65,11 @@ def _additive(row: dict) -> str:
 def _compared(what: str, row: dict) -> str:
     (peer, theirs), (library, ours) = row["seconds"].items()
     noisy = " (noisy)" if row["drift"] > LARGEST_DRIFT else ""
-    ratio = row["ratio"][library]
-    return f"| {what} | `{peer}` | {_time(theirs['median'])} | {_time(ours['median'])} | {ratio:.2f}x{noisy} |"
+    if "ratio" in row:
+        ratio = f"{row['ratio'][library]:.2f}x"
+    else:  # kept before passes were compared with their neighbours
+        ratio = f"{theirs['median'] / ours['median']:.2f}x (of medians)"
+    return f"| {what} | `{peer}` | {_time(theirs['median'])} | {_time(ours['median'])} | {ratio}{noisy} |"
 
 
 def _memory(row: dict) -> str:
