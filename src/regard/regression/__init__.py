@@ -1,0 +1,1 @@
+"""Kernel regression as attention pooling (eq. 4)."""
