@@ -9,6 +9,7 @@ from tests.contracts.judged import KEYS, QUERIES, judge
 
 import regard
 from regard import Mask, RegardError
+from regard.backends import equations
 from regard.backends.blocked import checkpointed
 from regard.pooling import Attended
 
@@ -73,12 +74,38 @@ def test_rows_are_those_rows_of_all(mask, rows):
         bounds.assert_same(part, method()[..., positions, :])
 
 
-@pytest.mark.parametrize("batch", [0, (1, 2), (slice(None), 1), slice(0, 1)], ids=str)
-def test_batch_chooses_elements_and_heads(batch):
-    record, _ = record_of(Case("gaussian", "keep", torch.float64, QUERIES, KEYS))
+@pytest.mark.parametrize("batch", [0, (1, 2), (slice(None), 1), slice(0, 1), (-1, slice(1, 3)), slice(1, 1)], ids=str)
+@pytest.mark.parametrize("score", ["gaussian", "scaled_dot", "additive per head", "triangular per head"])
+@pytest.mark.parametrize("mask", ["none", "causal", "keep", "lengths"])
+def test_batch_chooses_elements_and_heads(score, mask, batch):
+    record, _ = record_of(Case(score, mask, torch.float64, QUERIES, KEYS))
     for method in (record.scores, record.weights):
-        assert torch.equal(method(batch=batch), method()[batch])
-        assert torch.equal(method(rows=[1, 0], batch=batch), method()[..., [1, 0], :][batch])
+        bounds.assert_same(method(batch=batch), method()[batch])
+        bounds.assert_same(method(rows=[1, 0], batch=batch), method()[..., [1, 0], :][batch])
+
+
+def test_axes_that_are_shared_stay_shared_when_heads_are_chosen():
+    query, key, value = torch.randn(2, 3, 5, 4), torch.randn(1, 3, 7, 4), torch.randn(2, 1, 7, 2)
+    record = regard.inspect(
+        query, key, value, "gaussian", Mask.lengths(torch.tensor([4, 7])), bias=torch.randn(3, 1, 7)
+    )
+    for batch in (1, (slice(None), 2), (0, slice(1, 3))):
+        bounds.assert_same(record.weights(batch=batch), record.weights()[batch])
+
+
+def test_only_the_chosen_heads_are_computed(monkeypatch):
+    seen = []
+    whole = equations.scores
+    monkeypatch.setattr(
+        equations, "scores", lambda problem, rows=None: seen.append(problem.batch) or whole(problem, rows)
+    )
+    query, key, value = torch.randn(2, 3, 5, 4), torch.randn(2, 3, 7, 4), torch.randn(2, 3, 7, 2)
+    for score, computed in (("gaussian", (2,)), (lambda q, k: q @ k.mT, (2, 3))):
+        record = regard.inspect(query, key, value, score, backend="reference")
+        seen.clear()
+        part = record.weights(batch=(slice(None), 2))
+        assert seen == [computed]
+        bounds.assert_same(part, record.weights()[:, 2])
 
 
 def everything(record):

@@ -7,11 +7,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from regard.masks.placed import Dense, Placed
+from regard.masks.placed import Dense, Placed, map_tensors
 from regard.scores.forms import AdditiveForm, CallableForm, DistanceForm, Form
 from regard.shapes import broadcast_batch
 
 Bias = Tensor | Callable[[Tensor, Tensor], Tensor]
+Index = tuple[int | slice, ...]
 
 
 class Problem(NamedTuple):
@@ -59,6 +60,26 @@ class Problem(NamedTuple):
             case DistanceForm(query=query) | CallableForm(query=query):
                 return pairs * query.shape[-1]
         return pairs
+
+    @property
+    def is_code(self) -> bool:
+        """Whether a user's function computes its scores or its bias, over whatever batch axes it has in mind."""
+        return isinstance(self.form, CallableForm) or callable(self.bias)
+
+    def at(self, index: Index) -> "Problem":
+        """The problem of some of the batch: numbers and slices for the leading batch axes; not where it is code."""
+        batch = self.batch
+
+        def pick(tensor: Tensor) -> Tensor:
+            # An axis that is shared stays shared: a number takes its only entry, a slice leaves it alone.
+            shared = [tensor.shape[axis] == 1 < size for axis, size in enumerate(batch)]
+            own = [(0 if isinstance(i, int) else slice(None)) if shared[axis] else i for axis, i in enumerate(index)]
+            return tensor[tuple(own)]
+
+        form = type(self.form)(*(pick(part) if isinstance(part, Tensor) else part for part in self.form))
+        mask = None if self.mask is None else map_tensors(self.mask, pick)
+        bias = pick(self.bias) if isinstance(self.bias, Tensor) else None
+        return self._replace(form=form, value=pick(self.value), mask=mask, bias=bias)
 
     def without_padding(self) -> "Problem":
         """The same problem with 0 for keys (of a closed form) and values that no query may see.

@@ -1,13 +1,11 @@
 """Grouped heads: several query heads share one head of keys and values, as an axis of size 1, never repeated."""
 
-from dataclasses import fields
-
 from torch import Tensor
 
 from regard.backends.problem import Bias, Problem
 from regard.errors import RegardError
 from regard.masks import Mask
-from regard.masks.placed import Placed
+from regard.masks.placed import map_tensors
 from regard.pooling.prepare import Settings, to_problem
 from regard.scores.forms import AdditiveForm, DistanceForm, Form
 from regard.shapes import broadcast_batch, describe
@@ -42,7 +40,7 @@ def heads_problem(form: Form, value: Tensor, sink: Tensor | None, settings: Sett
             device=value.device,
             first_query=settings.first_query,
         )
-        mask = groups.mask(placed)
+        mask = map_tensors(placed, groups.split)
     split = settings._replace(mask=mask, bias=groups.bias(settings.bias, form.query.ndim))
     problem = to_problem(groups.form(form), value.unsqueeze(-3), split)
     return problem, None if sink is None else sink.unflatten(-1, (kv_heads, -1))
@@ -99,13 +97,3 @@ class Groups:
                 needed=f"{self.heads} heads, or 1, on the axis before queries and keys",
                 repair=f"Give one entry for each of the {self.heads} heads of queries, not for the heads of keys.",
             )
-
-    def mask(self, node: Placed) -> Placed:
-        """A mask placed on (*batch, heads): each of its tensors has that axis, of full size or 1."""
-        parts = [getattr(node, field.name) for field in fields(node)]  # pyrefly: ignore
-        return type(node)(*(self._mask_part(part) for part in parts))
-
-    def _mask_part(self, part: object) -> object:
-        if isinstance(part, Tensor):
-            return self.split(part)
-        return self.mask(part) if isinstance(part, Placed) else part

@@ -9,6 +9,7 @@ from regard.errors import RegardError
 from regard.layers import torch_weights
 from regard.layers.grouping import heads_problem
 from regard.layers.memory import Memory, check_pairs
+from regard.layers.one_call import one_call
 from regard.layers.positions import Alibi
 from regard.layers.projection import Projections
 from regard.layers.record import MultiHeadAttended
@@ -115,7 +116,12 @@ class MultiHeadAttention(nn.Module):
         Returns:
             (*batch, queries, output_dim). A query that may see no key gets 0 from every head: the output's bias.
         """
-        return self.join(self._merge_groups(pool(*self._problem(query, key, value, mask), "auto")))
+        mixed = one_call(self, query, key, value, mask)
+        return (
+            mixed
+            if mixed is not None
+            else self.join(self._merge_groups(pool(*self._problem(query, key, value, mask), "auto")))
+        )
 
     def inspect(
         self, query: Tensor, key: Tensor | None = None, value: Tensor | None = None, mask: Mask | None = None

@@ -195,8 +195,11 @@ def _positions(span: Span, device: torch.device) -> Tensor:
 
 def _pick(tensor: Tensor, axis: int, span: Span) -> Tensor:
     """The positions `span` along an axis; an axis of size 1 is shared by all of them."""
-    if tensor.shape[axis] == 1:
+    size = tensor.shape[axis]
+    if size == 1:
         return tensor
     if isinstance(span, slice):
+        if span.start == 0 and span.stop == size:
+            return tensor
         return tensor.narrow(axis, span.start, span.stop - span.start)
     return tensor.index_select(axis, span)

@@ -5,15 +5,28 @@ The set is closed: the leaves `Band`, `Dense`, `Lengths`, `Same`, joined by `Bot
 # ruff: noqa: D102 - the methods are described once, on `Placed`
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
 
 from regard.masks.leaves import Band, Dense, Lengths, Placed, Same, Span
 
-__all__ = ["Band", "Both", "Dense", "Either", "Lengths", "Not", "Placed", "Same", "both", "decode", "negate"]
+__all__ = [
+    "Band",
+    "Both",
+    "Dense",
+    "Either",
+    "Lengths",
+    "Not",
+    "Placed",
+    "Same",
+    "both",
+    "decode",
+    "map_tensors",
+    "negate",
+]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,6 +135,18 @@ def negate(node: Placed) -> Placed:
     if isinstance(node, Band) and node.high is None and node.low is not None:
         return Band(None, node.low - 1)
     return Not(node)
+
+
+def map_tensors(node: Placed, change: Callable[[Tensor], Tensor]) -> Placed:
+    """The same mask with each of its tensors changed: each has the rank of the batch plus two, with sizes or 1."""
+    parts = [getattr(node, field.name) for field in fields(node)]  # pyrefly: ignore
+    return type(node)(*(_map_part(part, change) for part in parts))
+
+
+def _map_part(part: object, change: Callable[[Tensor], Tensor]) -> object:
+    if isinstance(part, Tensor):
+        return change(part)
+    return map_tensors(part, change) if isinstance(part, Placed) else part
 
 
 def decode(text: str, tensors: Sequence[Tensor]) -> Placed:

@@ -1,7 +1,7 @@
 """The record of a pooling: its output and log_mass, and everything else on demand, streamed by rows."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from regard.backends import equations
 from regard.backends.blocked.checkpointed import by_rows
-from regard.backends.problem import Problem
+from regard.backends.problem import Index, Problem
 from regard.errors import RegardError
 
 Rows = int | slice | Sequence[int] | Tensor
@@ -45,11 +45,11 @@ class Attended:
             rows: which queries; all by default. An int is kept as an axis of size 1.
             batch: an index into the batch axes, heads included, for example (0, 2) or (slice(None), 2).
         """
-        return self._pick(self._row_scores(_positions(rows, self.log_mass)), batch)
+        return self._look(Attended._row_scores, rows, batch)
 
     def weights(self, rows: Rows | None = None, batch: Batch | None = None) -> Tensor:
         """Attention weights of eq. 3, (*batch, rows, keys): zero in a row that may see no key."""
-        return self._pick(self._row_weights(_positions(rows, self.log_mass)), batch)
+        return self._look(Attended._row_weights, rows, batch)
 
     def entropy(self) -> Tensor:
         """-sum p log p of the weights of each query, (*batch, queries), in nats; 0 in a row that may see no key."""
@@ -78,12 +78,23 @@ class Attended:
         parts = by_rows(self._problems()[0], lambda rows: (self._row_weights(rows).sum(-2),))
         return torch.stack([part for (part,) in parts]).sum(0)
 
-    def _pick(self, rows: Tensor, batch: Batch | None) -> Tensor:
-        """rows: (*batch, rows, keys), indexed in its batch axes only."""
+    def _look(
+        self, what: Callable[["Attended", slice | Tensor], Tensor], rows: Rows | None, batch: Batch | None
+    ) -> Tensor:
+        """Scores or weights of the chosen rows, computed for the chosen part of the batch only."""
+        positions = _positions(rows, self.log_mass)
         if batch is None:
-            return rows
+            return what(self, positions)
+        index = self._batch_index(batch)
+        problems = self._problems()
+        if any(problem.is_code for problem in problems):
+            return what(self, positions)[index]
+        chosen = tuple(problem.at(index) for problem in problems)
+        return what(Attended(self.output[index], self.log_mass[index], chosen), positions)
+
+    def _batch_index(self, batch: Batch) -> Index:
         index = batch if isinstance(batch, tuple) else (batch,)
-        sizes = tuple(rows.shape[:-2])
+        sizes = tuple(self.log_mass.shape[:-1])
         fits = len(index) <= len(sizes) and all(
             isinstance(i, slice) or (isinstance(i, int) and -size <= i < size)
             for i, size in zip(index, sizes, strict=False)
@@ -95,7 +106,7 @@ class Attended:
                 needed=f"at most one number or slice for each batch axis of {sizes}",
                 repair="Pass for example batch=(0, 2); rows= chooses queries.",
             )
-        return rows[index]
+        return index
 
     def _row_scores(self, rows: slice | Tensor) -> Tensor:
         """rows: a slice with both its ends, or positions."""

@@ -1,0 +1,93 @@
+"""The whole layer as one call of torch, in the one case it has a call for: short self-attention without gradients.
+
+The operator is the one that nn.MultiheadAttention runs in evaluation. With few tokens a layer is bound by the number of
+its calls, not by their work: one is faster than six. Longer inputs are faster by `attend`.
+"""
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from regard.layers.projection import Projections
+from regard.masks import Mask
+from regard.scores.dot import ScaledDot
+
+if TYPE_CHECKING:
+    from regard.layers.multihead import MultiHeadAttention
+
+MOST_TOKENS = {"cpu": 32, "cuda": 256}
+# In half precision the operator rounds the scores, which are float32 in every backend of `attend`.
+DTYPES = (torch.float32, torch.float64)
+
+
+def one_call(
+    layer: "MultiHeadAttention", query: Tensor, key: Tensor | None, value: Tensor | None, mask: Mask | None
+) -> Tensor | None:
+    """(batch, tokens, dim) -> (batch, tokens, dim); None where the operator does not do what the layer does."""
+    if mask is not None or torch.is_grad_enabled() or layer.training or type(query) is not Tensor or query.ndim != 3:
+        return None
+    if (key is not None and key is not query) or (value is not None and value is not query):
+        return None
+    # Looked up where modules keep them: each access by name would cost a microsecond, and a short call costs fifty.
+    inner, output, score = (layer._modules[name] for name in ("input", "output", "score"))
+    if not _is_plain(layer, score) or not _are_plain(inner, output) or _is_watched(query.device):
+        return None
+    assert inner is not None
+    assert output is not None
+    first, last = inner._parameters, output._parameters
+    weight, bias, out_weight, out_bias = first.get("weight"), first.get("bias"), last.get("weight"), last.get("bias")
+    if weight is None or bias is None or out_weight is None or out_bias is None or not _fit(query, weight, out_weight):
+        return None
+    heads, dim = layer.heads, query.shape[2]
+    return torch._native_multi_head_attention(
+        query, query, query, dim, heads, weight, bias, out_weight, out_bias, need_weights=False
+    )[0]
+
+
+def _is_watched(device: torch.device) -> bool:
+    """Whether somebody traces, transforms or casts what is computed."""
+    return (
+        torch.compiler.is_compiling()
+        or torch._C._are_functorch_transforms_active()
+        or torch.is_autocast_enabled(device.type)
+    )
+
+
+def _fit(query: Tensor, weight: Tensor, out_weight: Tensor) -> bool:
+    """Whether the tokens are few, and all projections square, as the operator has them."""
+    batch, tokens, dim = query.shape
+    return (
+        batch > 0
+        and 0 < tokens <= MOST_TOKENS.get(query.device.type, 0)
+        and query.dtype in DTYPES
+        and query.dtype == weight.dtype
+        and query.device == weight.device
+        and weight.shape == (3 * dim, dim)
+        and out_weight.shape == (dim, dim)
+    )
+
+
+def _is_plain(layer: "MultiHeadAttention", score: nn.Module | None) -> bool:
+    """Whether the layer is the scaled dot product of eq. 14 and nothing more."""
+    return (
+        type(score) is ScaledDot
+        and score.scale is None
+        and score.softcap is None
+        and score.sink is None
+        and layer._buffers["head_gate"] is None
+        and layer.position_bias is None
+        and layer.heads == layer.kv_heads
+        and layer.heads % 2 == 0
+    )
+
+
+def _are_plain(inner: nn.Module | None, output: nn.Module | None) -> bool:
+    """Whether both projections are the layer's own, and nobody listens to them."""
+    return (
+        type(inner) is Projections
+        and type(output) is nn.Linear
+        and inner.packed
+        and not (inner._forward_hooks or inner._forward_pre_hooks)
+        and not (output._forward_hooks or output._forward_pre_hooks)
+    )

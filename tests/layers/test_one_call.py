@@ -1,0 +1,126 @@
+"""Tests of the layer as one call: the same numbers, and no call where the operator does something else."""
+
+import pytest
+import torch
+from torch import nn
+
+from regard import Mask, MultiHeadAttention, scores
+from regard.layers import one_call as module
+from regard.layers.positions import Alibi
+
+DIM, HEADS = 12, 2
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Every use of torch's operator, by the shape of its query."""
+    operator, seen = torch._native_multi_head_attention, []
+
+    def counted(query, *rest, **options):
+        seen.append(tuple(query.shape))
+        return operator(query, *rest, **options)
+
+    monkeypatch.setattr(torch, "_native_multi_head_attention", counted)
+    return seen
+
+
+def layer_and_tokens(dtype=torch.float32, **options):
+    torch.manual_seed(0)
+    layer = MultiHeadAttention(DIM, options.pop("heads", HEADS), **options).to(dtype).eval()
+    for parameter in layer.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    return layer, torch.randn(3, 5, DIM, dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_one_call_gives_what_attend_gives(calls, dtype):
+    layer, tokens = layer_and_tokens(dtype)
+    with torch.no_grad():
+        once = layer(tokens)
+        same = layer(tokens, tokens, tokens)
+        by_attend = layer(tokens, mask=Mask.lengths(torch.full((3,), 5)))
+    assert calls == [(3, 5, DIM)] * 2
+    assert torch.equal(once, same)
+    torch.testing.assert_close(once, by_attend, rtol=0, atol=50 * torch.finfo(dtype).eps)
+
+
+def refusing_hook(layer):
+    layer.output.register_forward_hook(lambda *_: None)
+
+
+def replaced_output(layer):
+    layer.output = nn.Sequential(layer.output)
+
+
+CHANGES = {
+    "a head is off": lambda layer: layer.switch_off(0),
+    "training": lambda layer: layer.train(),
+    "a hook": refusing_hook,
+    "another output": replaced_output,
+    "half precision": lambda layer: layer.bfloat16(),
+    "another score": lambda layer: setattr(layer, "score", scores.Cosine()),
+    "another scale": lambda layer: setattr(layer, "score", scores.ScaledDot(1.0)),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_changed_layer_attends(calls, change):
+    layer, tokens = layer_and_tokens()
+    CHANGES[change](layer)
+    with torch.no_grad():
+        layer(tokens.to(layer.input.weight.dtype))
+    assert calls == []
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"heads": 3},
+        {"heads": 4, "kv_heads": 2},
+        {"bias": False},
+        {"output_dim": 7},
+        {"head_dim": 5},
+        {"value_head_dim": 5},
+        {"position_bias": Alibi(HEADS)},
+        {"score": "gaussian"},
+    ],
+    ids=str,
+)
+def test_a_layer_that_the_operator_does_not_know_attends(calls, options):
+    layer, tokens = layer_and_tokens(**options)
+    with torch.no_grad():
+        layer(tokens)
+    assert calls == []
+
+
+def test_gradients_and_other_keys_attend(calls):
+    layer, tokens = layer_and_tokens()
+    layer(tokens).sum().backward()
+    with torch.no_grad():
+        layer(tokens, tokens.clone())
+        layer(tokens[0])
+        layer(tokens[None])
+        layer(tokens[:0])
+        layer(torch.randn(1, module.MOST_TOKENS["cpu"] + 1, DIM))
+        with torch.autocast("cpu"):
+            layer(tokens)
+    assert calls == []
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")  # torch on vmap of its own attention
+def test_transforms_see_attend(calls):
+    layer, tokens = layer_and_tokens()
+    with torch.no_grad():
+        mapped = torch.vmap(layer)(tokens[None].expand(2, -1, -1, -1))
+        compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")(tokens)
+        assert calls == []
+        expected = layer(tokens)
+    assert calls == [(3, 5, DIM)]
+    torch.testing.assert_close(mapped[1], expected)
+    torch.testing.assert_close(compiled, expected)
+
+
+def test_wrong_tokens_get_the_error_of_the_layer():
+    layer, _ = layer_and_tokens()
+    with torch.no_grad(), pytest.raises(ValueError, match="as this layer was built"):
+        layer(torch.randn(3, 5, DIM + 1))
