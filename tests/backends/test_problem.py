@@ -5,6 +5,7 @@ import torch
 
 from regard import RegardError
 from regard.backends.problem import Problem
+from regard.masks.placed import Lengths
 from regard.scores.forms import AdditiveForm, CallableForm, DistanceForm, DotForm
 from regard.scores.links import LINKS
 
@@ -41,3 +42,25 @@ def test_a_parameter_that_does_not_fit_is_refused():
 )
 def test_work_counts_what_the_textbook_form_would_hold(form, work):
     assert Problem(form, zeros(2, 7, 4)).work == work
+
+
+def padded(garbage):
+    key, value = torch.randn(2, 7, 3), torch.randn(2, 7, 4)
+    key[1, 4:] = value[1, 4:] = garbage
+    mask = Lengths(torch.tensor([7, 4])[:, None, None])
+    return Problem(DotForm(torch.randn(2, 5, 3), key, 0.5), value, mask)
+
+
+def test_padding_that_cannot_overflow_is_left_as_it_is():
+    problem = padded(1e3)
+    clean = problem.without_padding()
+    assert clean.form.key is problem.form.key
+    assert clean.value is problem.value
+
+
+@pytest.mark.parametrize("garbage", [1e30, -1e30])
+def test_padding_that_could_overflow_is_blanked(garbage):
+    clean = padded(garbage).without_padding()
+    assert (clean.form.key[1, 4:] == 0).all()
+    assert (clean.value[1, 4:] == 0).all()
+    assert (clean.form.key[0] != 0).all()

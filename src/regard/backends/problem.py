@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from regard.masks.placed import Dense, Placed, map_tensors
-from regard.scores.forms import AdditiveForm, CallableForm, DistanceForm, Form
+from regard.scores.forms import AdditiveForm, CallableForm, DistanceForm, DotForm, Form
 from regard.shapes import broadcast_batch
 
 Bias = Tensor | Callable[[Tensor, Tensor], Tensor]
@@ -98,8 +98,10 @@ class Problem(NamedTuple):
             # The same for every query: evaluated once, here.
             allowed = mask.tile(slice(0, 1), slice(0, self.keys), device)
             mask, real = Dense(allowed), allowed.mT
-        real = real.to(self.value.dtype)
         form, value = self.form, self.value
+        if isinstance(form, DotForm) and _cannot_overflow(form, value):
+            return self._replace(mask=mask)
+        real = real.to(self.value.dtype)
         if not isinstance(form, CallableForm):
             # A user's function might divide by the norm of a key, or take its logarithm: it sees keys as they came.
             form = form._replace(key=_blank(form.key, real))
@@ -124,6 +126,23 @@ def parameters_of(form: Form) -> tuple[Tensor, ...]:
     if isinstance(form, DistanceForm):
         return (form.width,)
     return (form.weight,) if isinstance(form, AdditiveForm) else ()
+
+
+def _cannot_overflow(form: DotForm, value: Tensor) -> bool:
+    """Whether every dot product is far from overflow, and of values with gradients too: then padding needs no blanks.
+
+    Reading is cheaper than writing a copy of keys and values. It is done where it waits for nobody: on a CPU, and not
+    while somebody traces or transforms the call.
+    """
+    if value.device.type != "cpu" or torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return False
+    read = (form.query, form.key, value) if torch.is_grad_enabled() else (form.query, form.key)
+    if any(tensor.numel() == 0 for tensor in read):
+        return False
+    limit = math.sqrt(torch.finfo(value.dtype).max / max(form.query.shape[-1], 1) / 16)
+    ends = [tensor.detach().aminmax() for tensor in read]
+    # A comparison with NaN is False.
+    return all(-limit < float(low) and float(high) < limit for low, high in ends) and abs(form.scale) <= 1
 
 
 def _blank(tokens: Tensor, real: Tensor) -> Tensor:
