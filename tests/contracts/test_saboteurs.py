@@ -14,8 +14,9 @@ from tests.contracts.agreement import Case, disagreements
 from tests.contracts.judged import misjudged
 
 from regard.backends import equations, torch_sdpa
-from regard.backends.blocked import additive, sweep
+from regard.backends.blocked import additive, bounded, sweep
 from regard.backends.blocked.additive import AdditiveTiles
+from regard.backends.blocked.gaussian import GaussianProduct
 from regard.backends.blocked.sweep import Sweep
 from regard.backends.blocked.tiles import DistanceTiles, DotTiles
 from regard.scores import links
@@ -51,17 +52,25 @@ ADDITIVE = ("additive", "additive per head")
 
 BLOCKED = [
     # The online softmax.
-    Saboteur(sweep, "forward", "total.mul_(shrink)", "total"),
-    Saboteur(sweep, "forward", "pooled.mul_(shrink)", "pooled"),
-    Saboteur(sweep, "forward", "peak = new_peak", "pass"),
-    Saboteur(sweep, "forward", "total.log_().add_(peak)", "total.log_()"),
+    Saboteur(sweep, "pool_rows", "total.mul_(shrink)", "total"),
+    Saboteur(sweep, "pool_rows", "pooled.mul_(shrink)", "pooled"),
+    Saboteur(sweep, "pool_rows", "peak = new_peak", "pass"),
+    Saboteur(sweep, "pool_rows", "total.log_().add_(peak)", "total.log_()"),
+    # Sums without a running maximum.
+    Saboteur(bounded, "forward", "sums += product", "sums = product", GAUSSIAN),
+    Saboteur(bounded, "forward", "add_(ceiling)", "add_(0)", ("gaussian", "laplacian")),
+    Saboteur(bounded, "_weighted_values", "exp_(sweep.bias - ceiling).mT", "1.0", ("gaussian", "biweight")),
+    Saboteur(sweep, "exp_", "exp_(), math.exp(least + 1)", "exp_(), 0.5", GAUSSIAN),
+    Saboteur(GaussianProduct, "__init__", "-2 * rate * query", "2 * rate * query", GAUSSIAN),
+    Saboteur(GaussianProduct, "scores", "self.key[..., cols]", "self.key[..., : cols.stop - cols.start]", GAUSSIAN),
+    Saboteur(DistanceTiles, "masses", "clamp_max_(1)", "clamp_max_(2)", ("epanechnikov", "triangular")),
     # The tiles.
     Saboteur(Sweep, "blocks", "in range(0, self.keys, width)", "in range(0, self.keys - width, width)"),
     Saboteur(Sweep, "blocks", "range(0, self.queries, height)", "range(0, self.queries - height, height)"),
     Saboteur(Sweep, "blocks", "is not False", "is True"),
     # Mask and bias.
-    Saboteur(Sweep, "finish", "tile(rows, cols", "tile(rows, slice(cols.start + 1, cols.stop + 1)"),
-    Saboteur(Sweep, "finish", "is not True", "is False"),
+    Saboteur(Sweep, "forbid", "mask.tile(rows, cols", "mask.tile(rows, slice(cols.start + 1, cols.stop + 1)"),
+    Saboteur(Sweep, "forbid", "is True", "is not False"),
     Saboteur(Sweep, "finish", "scores + _bias_tile", "scores + 0 * _bias_tile"),
     # The backward sweep.
     Saboteur(sweep, "backward", "grad.sub_(mean[..., rows, :])", "grad"),
@@ -77,7 +86,7 @@ BLOCKED = [
     Saboteur(DistanceTiles, "backward", "mul_(-2)", "mul_(-1)", GAUSSIAN),
     Saboteur(DistanceTiles, "_backward_tokens", "pull.sum(-2).neg_()", "pull.sum(-2)", GAUSSIAN),
     Saboteur(DistanceTiles, "_backward_tokens", "query - centre, key - centre", "query - centre, key", WIDE),
-    Saboteur(DistanceTiles, "_squared", "range(1, query.shape[-1])", "range(1, query.shape[-1] - 1)", GAUSSIAN),
+    Saboteur(DistanceTiles, "_squared", "total.addcmul_(difference, difference)", "pass", GAUSSIAN),
     Saboteur(links.NegativeSquare, "slope", "-self.rate", "self.rate", GAUSSIAN),
     Saboteur(links.LaplacianLink, "slope", "-0.5 *", "-", ("laplacian",)),
     Saboteur(links.CompactLink, "slope", "/ kernel", "* kernel", ("biweight",)),

@@ -76,7 +76,8 @@ class Problem(NamedTuple):
             own = [(0 if isinstance(i, int) else slice(None)) if shared[axis] else i for axis, i in enumerate(index)]
             return tensor[tuple(own)]
 
-        form = type(self.form)(*(pick(part) if isinstance(part, Tensor) else part for part in self.form))
+        tensors = {name: pick(part) for name, part in self.form._asdict().items() if isinstance(part, Tensor)}
+        form = self.form._replace(**tensors)  # pyrefly: ignore
         mask = None if self.mask is None else map_tensors(self.mask, pick)
         bias = pick(self.bias) if isinstance(self.bias, Tensor) else None
         return self._replace(form=form, value=pick(self.value), mask=mask, bias=bias)

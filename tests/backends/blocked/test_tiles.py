@@ -7,6 +7,7 @@ from tests import bounds
 from regard.backends.blocked.tiles import WIDEST_DIFFERENCE, DistanceTiles, DotTiles, add_shared
 from regard.scores.links import LINKS
 
+BOXCAR = LINKS["boxcar"]
 ROWS, COLS = slice(2, 5), slice(1, 8)
 
 
@@ -87,3 +88,15 @@ def test_a_gradient_is_summed_over_the_axes_it_was_shared_along():
     total = torch.zeros(1, 3, 1)
     add_shared(total, torch.ones(2, 3, 5))
     assert (total == 10).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dim", [1, 2, 3])
+def test_a_pair_at_the_edge_of_a_boxcar_is_where_the_equations_have_it(dtype, dim):
+    lattice = 0.1 * torch.cartesian_prod(*[torch.arange(9, dtype=dtype)] * dim).reshape(-1, dim)
+    for width in (0.1, 0.3, 0.5):
+        tiles = DistanceTiles([lattice, lattice, torch.full((1, 1), width, dtype=dtype)], [False] * 3, BOXCAR, dtype)
+        inside = (lattice.unsqueeze(1) - lattice).square().sum(-1).sqrt() <= torch.tensor(width, dtype=dtype)
+        everything = slice(0, len(lattice))
+        assert torch.equal(tiles.scores(everything, everything) == 0, inside)
+        assert torch.equal(tiles.masses(everything, everything) == 1, inside)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from regard.backends.blocked import bounded
 from regard.backends.blocked import sweep as sweeps
 from regard.backends.blocked.additive import AdditiveTiles, keeps
 from regard.backends.blocked.tiles import DistanceTiles, DotTiles, Tiles
@@ -132,7 +133,8 @@ def forward_operator(
     value = tensors[operands]
     with torch.autocast(value.device.type, enabled=False):
         tiles = _tiles(tensors, statics, [False] * operands)
-        output, log_mass = sweeps.forward(tiles, _sweep(tensors, statics))
+        sweep = _sweep(tensors, statics)
+        output, log_mass = (bounded if bounded.suits(tiles, sweep) else sweeps).forward(tiles, sweep)
         return output.to(value.dtype), log_mass
 
 

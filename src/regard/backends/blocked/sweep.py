@@ -11,11 +11,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from regard.backends.blocked.tiles import Tiles, add_shared
+from regard.backends.blocked.memory import TILE_ELEMENTS
+from regard.backends.blocked.tiles import Tiles, add_shared, exp_
 from regard.masks.placed import Placed
 
-# Elements of one tile over the whole batch: on a CPU what a core's cache holds, on a GPU what keeps it busy.
-TILE_ELEMENTS = {"cpu": 2**18, "cuda": 2**25}
 LONGEST_ROW = 512
 
 
@@ -43,9 +42,13 @@ class Sweep(NamedTuple):
         """Add the bias and forbid what the mask forbids; scores may be overwritten."""
         if self.bias is not None:
             scores = scores + _bias_tile(self.bias, rows, cols)
-        if self.mask is not None and self.mask.covers(rows, cols) is not True:
-            scores = scores.masked_fill(~self.mask.tile(rows, cols, scores.device), -math.inf)
-        return scores
+        return self.forbid(scores, rows, cols, -math.inf)
+
+    def forbid(self, tile: Tensor, rows: slice, cols: slice, nothing: float) -> Tensor:
+        """The tile with `nothing` where the mask forbids a pair: -inf for a score, 0 for a mass."""
+        if self.mask is None or self.mask.covers(rows, cols) is True:
+            return tile
+        return tile.masked_fill(~self.mask.tile(rows, cols, tile.device), nothing)
 
     def kept(self, rows: slice, cols: slice, like: Tensor) -> Tensor | None:
         """Which weights dropout keeps, scaled to keep the mean; the same for the same tile and seed."""
@@ -59,33 +62,39 @@ class Sweep(NamedTuple):
 
     def _tile_shape(self) -> tuple[int, int]:
         budget = TILE_ELEMENTS.get(self.value.device.type, TILE_ELEMENTS["cuda"]) // max(math.prod(self.batch), 1)
-        width = max(min(LONGEST_ROW, budget // 16), 64)
+        # A few queries may have longer rows: their tile is small nevertheless.
+        width = max(min(max(LONGEST_ROW, budget // self.queries), budget // 16), 64)
         return max(budget // max(min(width, self.keys), 1), 16), width
 
 
 def forward(tiles: Tiles, sweep: Sweep) -> tuple[Tensor, Tensor]:
     """Output (*batch, queries, value_dim) and log_mass (*batch, queries), in the accumulation dtype."""
-    value = sweep.value
-    output = value.new_zeros(*sweep.batch, sweep.queries, value.shape[-1])
-    log_mass = value.new_full((*sweep.batch, sweep.queries), -math.inf)
+    output = sweep.value.new_empty(*sweep.batch, sweep.queries, sweep.value.shape[-1])
+    log_mass = output.new_empty(*sweep.batch, sweep.queries)
     for rows, columns in sweep.blocks():
-        peak = value.new_full((*sweep.batch, rows.stop - rows.start, 1), -math.inf)
-        total, pooled = torch.zeros_like(peak), output[..., rows, :]
-        for cols in columns:
-            scores = sweep.finish(tiles.scores(rows, cols), rows, cols)
-            new_peak = torch.maximum(peak, scores.amax(-1, keepdim=True))
-            # A row that has seen no key yet has peak -inf; measured from 0 its mass stays 0 and nothing is NaN.
-            base = new_peak.masked_fill(new_peak == -math.inf, 0.0)
-            shrink = (peak - base).exp_()
-            mass = (scores - base).exp_()
-            total.mul_(shrink).add_(mass.sum(-1, keepdim=True))
-            kept = sweep.kept(rows, cols, mass)
-            pooled.mul_(shrink).add_((mass if kept is None else mass * kept) @ value[..., cols, :])
-            peak = new_peak
-        empty = total == 0
-        pooled.div_(total.masked_fill(empty, 1.0))
-        log_mass[..., rows] = total.log_().add_(peak).masked_fill_(empty, -math.inf).squeeze(-1)
+        output[..., rows, :], log_mass[..., rows] = pool_rows(tiles, sweep, rows, columns)
     return output, log_mass
+
+
+def pool_rows(tiles: Tiles, sweep: Sweep, rows: slice, columns: list[slice]) -> tuple[Tensor, Tensor]:
+    """One block of queries by online softmax: (*batch, rows, value_dim) and (*batch, rows)."""
+    value = sweep.value
+    peak = value.new_full((*sweep.batch, rows.stop - rows.start, 1), -math.inf)
+    total, pooled = torch.zeros_like(peak), value.new_zeros(*peak.shape[:-1], value.shape[-1])
+    for cols in columns:
+        scores = sweep.finish(tiles.scores(rows, cols), rows, cols)
+        new_peak = torch.maximum(peak, scores.amax(-1, keepdim=True))
+        # A row that has seen no key yet has peak -inf; measured from 0 its mass stays 0 and nothing is NaN.
+        base = new_peak.masked_fill(new_peak == -math.inf, 0.0)
+        shrink = (peak - base).exp_()
+        mass = exp_(scores - base)
+        total.mul_(shrink).add_(mass.sum(-1, keepdim=True))
+        kept = sweep.kept(rows, cols, mass)
+        pooled.mul_(shrink).add_((mass if kept is None else mass * kept) @ value[..., cols, :])
+        peak = new_peak
+    empty = total == 0
+    pooled.div_(total.masked_fill(empty, 1.0))
+    return pooled, total.log_().add_(peak).masked_fill_(empty, -math.inf).squeeze(-1)
 
 
 class Gradients(NamedTuple):
@@ -122,7 +131,7 @@ def backward(
             own = tiles.scores(rows, cols)
             own_shape = own.shape
             scores = sweep.finish(own, rows, cols)
-            weights = (scores - base[..., rows, :]).exp_()
+            weights = exp_(scores - base[..., rows, :])
             kept = sweep.kept(rows, cols, weights)
             if grad_value is not None:
                 dropped = weights if kept is None else weights * kept

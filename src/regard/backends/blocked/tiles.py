@@ -1,12 +1,15 @@
 """What a sweep asks of a closed form: the scores of one tile, and the gradients of its operands."""
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
-from regard.scores.links import Link, ratio
+from regard.backends.blocked.gaussian import GaussianProduct, gaussian_rate
+from regard.backends.blocked.memory import TileMemory
+from regard.scores.links import BoxcarLink, CompactLink, Link, ratio
 
 # Up to this width a squared distance and its gradient are summed dimension by dimension, exact at any offset.
 # Beyond it the gradient is a matrix product in float64, where the extent of a tile costs no digit that counts.
@@ -14,7 +17,13 @@ WIDEST_DIFFERENCE = 16
 
 
 class Tiles(ABC):
-    """One closed form over all queries and keys, evaluated tile by tile in the accumulation dtype."""
+    """One closed form over all queries and keys, evaluated tile by tile in the accumulation dtype.
+
+    never_positive: no score is above 0. compact: a score is minus infinity or the logarithm of some eps^3 at least.
+    """
+
+    never_positive = False
+    compact = False
 
     def __init__(self, operands: Sequence[Tensor], needs: Sequence[bool]) -> None:
         """operands: the form's tensors; needs: which of them want a gradient."""
@@ -24,7 +33,11 @@ class Tiles(ABC):
 
     @abstractmethod
     def scores(self, rows: slice, cols: slice) -> Tensor:
-        """A new tensor (*batch, rows, cols), which the caller may overwrite."""
+        """A tensor (*batch, rows, cols), which the caller may overwrite, and the next call too."""
+
+    def masses(self, rows: slice, cols: slice) -> Tensor:
+        """e^score of one tile; the caller may overwrite it, and the next call too."""
+        return exp_(self.scores(rows, cols))
 
     @abstractmethod
     def backward(self, rows: slice, cols: slice, grad: Tensor) -> None:
@@ -44,6 +57,17 @@ class Tiles(ABC):
 def add_shared(total: Tensor, grad: Tensor) -> None:
     """Add a gradient in place, summed over the axes on which the total has size 1."""
     total.add_(grad if grad.shape == total.shape else grad.sum_to_size(total.shape))
+
+
+def exp_(scores: Tensor) -> Tensor:
+    """e^score in place, and 0 where that is no normal number.
+
+    On a CPU such results, and the exponential of minus infinity, take a hundred times longer than the others.
+    """
+    if scores.device.type != "cpu":
+        return scores.exp_()
+    least = math.log(torch.finfo(scores.dtype).tiny) + 1
+    return torch.threshold_(scores.clamp_min_(least).exp_(), math.exp(least + 1), 0.0)
 
 
 class DotTiles(Tiles):
@@ -79,20 +103,39 @@ class DotTiles(Tiles):
 class DistanceTiles(Tiles):
     """link(|q - k|^2 / width^2) (eq. 5 and 6); operands query, key, width."""
 
+    never_positive = True
+
     def __init__(self, operands: Sequence[Tensor], needs: Sequence[bool], link: Link, dtype: torch.dtype) -> None:
         """dtype: that of the user's data, in which a boxcar's edge is compared."""
         super().__init__(operands, needs)
         self.query, self.key, self.width = operands
+        self.key_columns = self.key.mT.contiguous()
         self.link = link
+        self.compact = isinstance(link, BoxcarLink | CompactLink)
+        rate = gaussian_rate(self.width, link)
+        self.product = None if rate is None else GaussianProduct.of(self.query, self.key, rate)
+        self.rate = None if rate is None else rate.to(self.width.dtype)
         self.dtype = dtype
+        batch = torch.broadcast_shapes(self.query.shape[:-2], self.key.shape[:-2])
+        self.memory = TileMemory(batch, self.query.device, self.query.dtype, self.query.dtype)
 
     def scores(self, rows: slice, cols: slice) -> Tensor:
-        """The log-kernel at squared distances formed from differences."""
-        return self.link.log_kernel(self._squared(rows, cols), self._width(rows), self.dtype)
+        """The log-kernel at squared distances formed from differences, or what is as exact as that."""
+        if self.product is not None:
+            return self.product.scores(rows, cols)
+        if self.rate is not None:
+            return self._squared(rows, cols) * self._at(self.rate, rows)
+        return self.link.log_kernel(self._squared(rows, cols), self._at(self.width, rows), self.dtype)
+
+    def masses(self, rows: slice, cols: slice) -> Tensor:
+        """The kernel itself: a compact one without a detour through its logarithm. It is 0 from z = 1 on."""
+        if not isinstance(self.link, CompactLink):
+            return super().masses(rows, cols)
+        return self.link.kernel(ratio(self._squared(rows, cols), self._at(self.width, rows)).clamp_max_(1))
 
     def backward(self, rows: slice, cols: slice, grad: Tensor) -> None:
         """Through z = |q - k|^2 / width^2: dz = dS slope(z), then to q, k and width."""
-        width = self._width(rows)
+        width = self._at(self.width, rows)
         z = ratio(self._squared(rows, cols), width)
         grad = grad * self.link.slope(z)
         if self.needs[2]:
@@ -107,8 +150,8 @@ class DistanceTiles(Tiles):
         """grad: (*batch, rows, cols), twice the gradient of the squared distance."""
         query, key = self.query[..., rows, :], self.key[..., cols, :]
         if query.shape[-1] <= WIDEST_DIFFERENCE:
-            for dim in range(query.shape[-1]):
-                pull = self._difference(query, key, dim).mul_(grad)
+            for dim, difference in enumerate(self._differences(rows, cols)):
+                pull = difference.mul_(grad)
                 self._add_column(0, rows, dim, pull.sum(-1))
                 self._add_column(1, cols, dim, pull.sum(-2).neg_())
             return
@@ -123,19 +166,28 @@ class DistanceTiles(Tiles):
         if total is not None:
             add_shared(total[..., at, column], grad)
 
-    def _width(self, rows: slice) -> Tensor:
-        return self.width if self.width.shape[-2] == 1 else self.width[..., rows, :]
+    def _at(self, parameter: Tensor, rows: slice) -> Tensor:
+        """A parameter (*batch, queries or 1, 1) at some of the queries."""
+        return parameter if parameter.shape[-2] == 1 else parameter[..., rows, :]
 
     def _squared(self, rows: slice, cols: slice) -> Tensor:
-        query, key = self.query[..., rows, :], self.key[..., cols, :]
-        if query.shape[-1] > WIDEST_DIFFERENCE:
+        if self.query.shape[-1] > WIDEST_DIFFERENCE:
+            query, key = self.query[..., rows, :], self.key[..., cols, :]
             return torch.cdist(query, key, compute_mode="donot_use_mm_for_euclid_dist").square_()
-        total = self._difference(query, key, 0).square_()
-        for dim in range(1, query.shape[-1]):
-            difference = self._difference(query, key, dim)
-            total.addcmul_(difference, difference)
+        total, _ = self.memory.at(rows, cols)
+        differences = self._differences(rows, cols)
+        torch.square(next(differences), out=total)
+        for difference in differences:
+            if isinstance(self.link, BoxcarLink):
+                # addcmul_ rounds once: a pair at the edge of a boxcar would not be where the equations have it.
+                total.add_(difference.square_())
+            else:
+                total.addcmul_(difference, difference)
         return total
 
-    def _difference(self, query: Tensor, key: Tensor, dim: int) -> Tensor:
-        one = slice(dim, dim + 1)
-        return query[..., one] - key[..., one].mT
+    def _differences(self, rows: slice, cols: slice) -> Iterator[Tensor]:
+        """q - k in each dimension, (*batch, rows, cols), one after the other in the same memory."""
+        _, out = self.memory.at(rows, cols)
+        queries, keys = self.query[..., rows, :].split(1, -1), self.key_columns[..., cols].split(1, -2)
+        for query, key in zip(queries, keys, strict=True):
+            yield torch.sub(query, key, out=out)
