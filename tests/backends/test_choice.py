@@ -58,7 +58,7 @@ def test_every_backend_but_the_chosen_one_has_something_against_it():
 
 
 def test_the_names_auto_knows_are_the_backends_in_the_list():
-    assert {choice.TORCH, choice.REFERENCE, choice.BLOCKED} == set(BACKENDS.values())
+    assert {choice.TORCH, choice.TRITON, choice.REFERENCE, choice.BLOCKED} == set(BACKENDS.values())
 
 
 def test_blocks_take_tanh_where_a_tolerance_is_tighter_than_the_identity():

@@ -17,6 +17,7 @@ def test_it_prints_one_line_for_each_thing_it_knows():
         "backend: reference",
         "  error of a score: the rounding of float32, in which scores, softmax and sums are formed",
         "  not torch: it knows dot products only",
+        "  not triton: reference is faster here, or was asked for",
         "  not blocked: reference is faster here, or was asked for",
     ]
 

@@ -5,13 +5,15 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from regard.backends import blocked, reference, torch_sdpa
+from regard.backends import blocked, fused, reference, torch_sdpa
 from regard.backends.problem import Problem
 from regard.errors import RegardError
 
 # Below this many elements the textbook form in plain operations beats the fixed cost of an operator with tiles: on a
 # GPU, where an operation costs its launch and little else, far longer.
 SMALL = {"cpu": 2**16, "cuda": 2**26}
+# From this many elements on a GPU's fused kernels, whose launch costs more than a few plain operations, are faster.
+FUSED_FROM = 2**25
 
 
 class Backend(NamedTuple):
@@ -22,19 +24,23 @@ class Backend(NamedTuple):
     run: Callable[[Problem], tuple[Tensor, Tensor | None]]
 
 
-BACKENDS = {module.NAME: Backend(module.NAME, module.refuse, module.run) for module in (torch_sdpa, reference, blocked)}
-TORCH, REFERENCE, BLOCKED = BACKENDS["torch"], BACKENDS["reference"], BACKENDS["blocked"]
+BACKENDS = {
+    module.NAME: Backend(module.NAME, module.refuse, module.run) for module in (torch_sdpa, fused, reference, blocked)
+}
+TORCH, TRITON, REFERENCE, BLOCKED = (BACKENDS[name] for name in ("torch", "triton", "reference", "blocked"))
 
 
 def choose(problem: Problem, name: str, *, log_mass: bool) -> Backend:
     """The backend of that name, or with "auto" the best that does not refuse.
 
-    torch has the fastest dot products; small problems take plain operations; everything else takes blocks, and
-    what even those refuse (empty inputs) is left to the equations.
+    torch has the fastest dot products, triton on a GPU the fastest distances; small problems take plain operations;
+    everything else takes blocks, and what even those refuse (empty inputs) is left to the equations.
     """
     if name == "auto":
         if TORCH.refuse(problem, log_mass) is None:
             return TORCH
+        if _is_fused(problem, log_mass):
+            return TRITON
         if problem.work <= _small(problem) or BLOCKED.refuse(problem, log_mass) is not None:
             return REFERENCE
         return BLOCKED
@@ -68,6 +74,12 @@ def refusals(problem: Problem, *, log_mass: bool, chosen: Backend) -> dict[str, 
             reason = f"it would materialise {problem.work} elements; auto takes it up to {_small(problem)}"
         reasons[backend.name] = reason or f"{chosen.name} is faster here, or was asked for"
     return reasons
+
+
+def _is_fused(problem: Problem, log_mass: bool) -> bool:
+    """Never on a CPU: there the kernels run in an interpreter, for tests."""
+    on_gpu = problem.value.device.type == "cuda"
+    return on_gpu and problem.work >= FUSED_FROM and TRITON.refuse(problem, log_mass) is None
 
 
 def _small(problem: Problem) -> int:

@@ -1,0 +1,79 @@
+"""Do the fused kernels agree with the reference? For sizes, biases and masks of any choice, every gradient included."""
+
+import copy
+from typing import NamedTuple
+
+import torch
+from tests import bounds
+from torch import Tensor
+
+import regard
+from regard import Mask
+from regard.backends import choice
+
+
+class Call(NamedTuple):
+    """One call in float64, whose numbers were rounded to the dtype under test."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    score: regard.scores.Score
+    mask: Mask | None = None
+    bias: Tensor | None = None
+
+
+def drawn(score, queries, keys, dim, value_dim, batch=(), key_batch=None, spread=1.0, **settings) -> Call:
+    """Normal tokens; `key_batch` where keys are shared along some axes."""
+    query = spread * torch.randn(*batch, queries, dim, dtype=torch.float64)
+    key = spread * torch.randn(*(batch if key_batch is None else key_batch), keys, dim, dtype=torch.float64)
+    value = torch.randn(*batch, keys, value_dim, dtype=torch.float64)
+    return Call(query, key, value, score, **settings)
+
+
+def disagreements(call: Call, dtype: torch.dtype = torch.float32, backend: str = "triton") -> list[str]:
+    """What the backend gets wrong: one line for each result outside the band of tests/bounds.py."""
+    call = call._replace(
+        query=call.query.to(dtype), key=call.key.to(dtype), value=call.value.to(dtype),
+        score=copy.deepcopy(call.score).float() if isinstance(call.score, torch.nn.Module) else call.score,
+        bias=None if call.bias is None else call.bias.float(),
+    )  # fmt: skip
+    exact = results(call, torch.float64, "reference")
+    own, found = results(call, dtype, "reference"), results(call, dtype, backend)
+    wrong = []
+    for name, right in exact.items():
+        allowed = bounds.band(right, bounds.error(own[name], right), found[name].dtype)
+        measured = bounds.error(found[name], right)
+        if not measured <= allowed:
+            wrong.append(f"{name}: error {measured:.3g}, allowed {allowed:.3g}")
+        if found[name].dtype != own[name].dtype:
+            wrong.append(f"{name}: {found[name].dtype} instead of {own[name].dtype}")
+    return wrong
+
+
+def results(call: Call, dtype: torch.dtype, backend: str) -> dict[str, Tensor]:
+    """Output, log_mass and every gradient, computed in `dtype`."""
+    leaves = {"query": call.query, "key": call.key, "value": call.value}
+    leaves = {name: leaf.detach().to(dtype).requires_grad_() for name, leaf in leaves.items()}
+    score, bias = call.score, call.bias
+    if isinstance(score, torch.nn.Module):
+        score = copy.deepcopy(score).to(torch.promote_types(dtype, torch.float32))
+        leaves |= dict(score.named_parameters())
+    if bias is not None:
+        bias = bias.detach().to(torch.promote_types(dtype, torch.float32)).requires_grad_()
+        leaves["bias"] = bias
+    assert choice.BACKENDS[backend].name == backend
+    record = regard.inspect(
+        *(leaves[x] for x in ("query", "key", "value")), score, call.mask, bias=bias, backend=backend
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(5)
+        cotangents = [torch.randn(x.shape, dtype=torch.float64) for x in (record.output, record.log_mass)]
+    pairs = [(x, c.to(x)) for x, c in zip((record.output, record.log_mass), cotangents, strict=True) if x.requires_grad]
+    outputs, cotangents = zip(*pairs, strict=True)
+    grads = torch.autograd.grad(outputs, list(leaves.values()), cotangents, allow_unused=True, materialize_grads=True)
+    return {
+        "output": record.output.detach(),
+        "log_mass": record.log_mass.detach(),
+        **dict(zip(leaves, grads, strict=True)),
+    }

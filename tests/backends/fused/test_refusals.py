@@ -1,0 +1,68 @@
+"""What the fused kernels do not do, they refuse with a reason; auto takes them on a GPU only."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import regard
+from regard import Mask
+
+
+def reason(**settings):
+    arguments = {"query": torch.randn(2, 5, 3), "key": torch.randn(2, 7, 3), "value": torch.randn(2, 7, 2)}
+    arguments |= {name: settings.pop(name) for name in list(settings) if name in arguments}
+    return regard.why(*arguments.values(), settings.pop("score", "gaussian"), **settings).refusals.get("triton", "")
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"score": "dot"}, "scores of distance only"),
+        ({"dropout": 0.5}, "no dropout"),
+        ({"bias": torch.randn(5, 7)}, "one number for each key"),
+        ({"bias": lambda q, k: -(q[:, None] - k).abs().float()}, "no callable bias"),
+        ({"mask": Mask.keep(torch.ones(5, 7, dtype=torch.bool))}, "one band and one gap"),
+        ({"mask": Mask.causal(align="top_left") | Mask.lengths(torch.tensor([3, 4]))}, "one band and one gap"),
+        ({"query": torch.randn(2, 0, 3)}, "an input is empty"),
+        ({"query": torch.randn(2, 5, 129), "key": torch.randn(2, 7, 129)}, "up to 128 dimensions"),
+    ],
+)
+def test_what_it_refuses(settings, expected):
+    assert expected in reason(**settings)
+
+
+def test_float64_is_left_to_others():
+    tokens = torch.randn(2, 5, 3, dtype=torch.float64)
+    assert "float32" in regard.why(tokens, tokens, tokens, "gaussian").refusals["triton"]
+
+
+def test_axes_shared_in_three_groups():
+    query, key = torch.randn(2, 3, 2, 5, 3), torch.randn(2, 1, 2, 7, 3)
+    assert "alternating groups" in regard.why(query, key, torch.randn(2, 1, 2, 7, 2), "gaussian").refusals["triton"]
+
+
+def test_auto_never_takes_it_on_a_cpu():
+    tokens = torch.randn(2048, 2, device="cpu")
+    assert regard.why(tokens, tokens, tokens, "gaussian").backend == "blocked"
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="auto takes triton on a GPU")
+def test_auto_takes_it_on_a_gpu_unless_it_is_small():
+    small, large = (torch.randn(2, tokens, 64, device="cuda") for tokens in (64, 1024))
+    assert regard.why(small, small, small, "gaussian").backend == "reference"
+    assert regard.why(large, large, large, "gaussian").backend == "triton"
+    assert regard.why(large, large, large, "gaussian", dropout=0.5).backend == "blocked"
+
+
+def test_without_a_gpu_or_an_interpreter_it_says_so():
+    code = """
+import torch, regard
+tokens = torch.randn(5, 2)
+print(regard.why(tokens, tokens, tokens, "gaussian").refusals["triton"])
+"""
+    without = os.environ | {"TRITON_INTERPRET": "0"}
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=without)
+    assert "run on a GPU" in told.stdout
