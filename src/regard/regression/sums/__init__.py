@@ -1,6 +1,6 @@
 """Kernel sums: by `attend`, or in near-linear time where the kernel and the dimension allow it."""
 
-from regard.regression.sums.choice import pool
+from regard.regression.sums.choice import Prepared, pool, prepare
 from regard.regression.sums.record import Data, Kernel, Moments, Pool
 
-__all__ = ["Data", "Kernel", "Moments", "Pool", "pool"]
+__all__ = ["Data", "Kernel", "Moments", "Pool", "Prepared", "pool", "prepare"]

@@ -2,13 +2,23 @@
 
 from torch import Tensor
 
-from regard.regression.sums import through_attend
+from regard.regression.sums import boxes, on_line, through_attend
+from regard.regression.sums.line import Line
 from regard.regression.sums.record import Data, Kernel, Pool
+
+Prepared = Data | Line
+# Up to here all pairs at once are faster than sorting and cells.
+FEW_PAIRS = 2**16
+
+
+def prepare(data: Data) -> Prepared:
+    """Do once what does not depend on the queries or the kernel: numbers on a line are sorted."""
+    return Line.of(data) if on_line.can_sort(data) else data
 
 
 def pool(
     query: Tensor,
-    data: Data,
+    data: Prepared,
     kernel: Kernel,
     *,
     exclude: int | None = None,
@@ -19,12 +29,19 @@ def pool(
 
     Args:
         query: (queries, dim).
-        data: keys, values and weights.
+        data: keys, values and weights, or what `prepare` made of them: for many calls on the same data.
         kernel: its name and width.
         exclude: None; or the queries are the keys in the same order, and each leaves out itself and that many rows
             on each side; with 0, a row of weight w leaves out min(w, 1) of itself.
         moments: also the moments of the keys about each query, for local linear regression; not with `exclude`.
         tolerance: bounds |mean - exact| / (max value - min value) at every query; None is the rounding of the dtype.
     """
-    del tolerance
+    line = data if isinstance(data, Line) else None
+    data = data.data if isinstance(data, Line) else data
+    few = len(query) * len(data.key) <= FEW_PAIRS
+    if not few and on_line.can_pool(query, kernel, exclude) and (line is not None or on_line.can_sort(data)):
+        line = Line.of(data) if line is None else line
+        return on_line.pool(query, line, kernel, exclude=exclude, moments=moments, tolerance=tolerance)
+    if exclude in (None, 0) and boxes.suits(query, data, kernel):
+        return boxes.pool(query, data, kernel, exclude=exclude, moments=moments)
     return through_attend.pool(query, data, kernel, exclude=exclude, moments=moments)

@@ -21,19 +21,19 @@ def pool(query: Tensor, data: Data, kernel: Kernel, *, exclude: int | None = Non
     and that many rows on each side. With exclude 0 a row of weight w leaves out min(w, 1) of itself: weights count
     repetitions, and of a row that stands there twice one copy stays.
     """
-    record = inspect(
-        query,
-        data.key,
-        data.value,
-        score=score_of(kernel),
-        mask=None if exclude is None else ~Mask.window(exclude, exclude),
-        bias=None if data.weight is None else data.weight.log().unsqueeze(0),
-    )
-    found = _moments(query, data, record) if moments else None
+    mask = None if exclude is None else ~Mask.window(exclude, exclude)
+    record = record_of(query, data, score_of(kernel), mask)
+    found = moments_of(query, data, record) if moments else None
     if exclude == 0 and data.weight is not None:
         assert found is None, "moments are asked for of all keys"
-        record = merge([record, _copies_left(data.value, data.weight)])
+        record = with_copies_left(record, data.value, data.weight)
     return Pool(record.output, record.log_mass, found)
+
+
+def record_of(query: Tensor, data: Data, score: Score, mask: Mask | None = None) -> Attended:
+    """The pooling of the queries over the keys that the mask leaves to each."""
+    bias = None if data.weight is None else data.weight.log().unsqueeze(0)
+    return inspect(query, data.key, data.value, score=score, mask=mask, bias=bias)
 
 
 def score_of(kernel: Kernel) -> Score:
@@ -55,13 +55,16 @@ class _WidthPerQuery(Score):
         return DistanceForm(query, key, self.width.to(query.dtype), self.link)
 
 
-def _copies_left(value: Tensor, weight: Tensor) -> Attended:
-    """What each row leaves of itself when one copy of it goes: f(0) = 1, so its mass is its weight."""
+def with_copies_left(record: Attended, value: Tensor, weight: Tensor) -> Attended:
+    """Add what each row leaves of itself when one copy of it goes: f(0) = 1, so its mass is its weight.
+
+    record: of queries that left themselves out; value (queries, outputs) and weight (queries,): their own.
+    """
     left = weight - weight.clamp(max=1)
-    return Attended(value.masked_fill((left == 0).unsqueeze(-1), 0.0), left.log())
+    return merge([record, Attended(value.masked_fill((left == 0).unsqueeze(-1), 0.0), left.log())])
 
 
-def _moments(query: Tensor, data: Data, record: Attended) -> Moments:
+def moments_of(query: Tensor, data: Data, record: Attended) -> Moments:
     """By blocks of queries; differences are formed pair by pair, so that an offset of the data costs no digit."""
     height = max(WEIGHTS_AT_ONCE // max(len(data.key), 1), 1)
     parts = []

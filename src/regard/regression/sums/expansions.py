@@ -1,0 +1,131 @@
+"""Compact kernels of eq. 5 as sums of products, f(s - t) = sum_p a_p(s) b_p(t): s is the query's place, t the key's.
+
+Distances are in widths and lie in [0, 1]: f is the kernel on one side of the query, a polynomial in |u| or a cosine.
+"""
+
+import functools
+import itertools
+import math
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+
+class Expansion(ABC):
+    """One kernel, and the kernel times powers of the distance (the moments of local linear regression)."""
+
+    @abstractmethod
+    def terms(self, power: int) -> int:
+        """How many products there are where the kernel is wanted up to that power of the distance."""
+
+    @abstractmethod
+    def of_keys(self, place: Tensor, channels: Tensor, power: int) -> Tensor:
+        """b_p(t) times each channel: place (...), channels (channels, ...) -> (terms, channels, ...)."""
+
+    @abstractmethod
+    def of_queries(self, place: Tensor, power: int) -> Tensor:
+        """a_p(s) of the kernel times each power from 0: place (queries,) -> (power + 1, terms, queries)."""
+
+    @abstractmethod
+    def mirror(self, factors: Tensor, sign: Tensor) -> None:
+        """Turn what of_queries gave into the factors for b_p(sign t), in place; sign: (queries,), 1 or -1."""
+
+    @abstractmethod
+    def size(self, reach: Tensor, first: Tensor) -> Tensor:
+        """A bound of sum_p |a_p(s)| sum_j w_j |b_p(t_j)|: the rounding error of the sum is a few eps of it.
+
+        reach: (queries,), |s| plus the largest |t|. first: (queries,), the sum of w_j b_0(t_j).
+        """
+
+
+class Polynomial(Expansion):
+    """f(v) = sum_d c_d v^d with the coefficients c."""
+
+    def __init__(self, *coefficients: float) -> None:
+        """Keep the coefficients, that of v^0 first."""
+        self.coefficients = coefficients
+
+    def terms(self, power: int) -> int:
+        """1, t, t^2, ..."""
+        return len(self.coefficients) + power
+
+    def of_keys(self, place: Tensor, channels: Tensor, power: int) -> Tensor:
+        """t^p."""
+        result = channels.new_empty(self.terms(power), *channels.shape)
+        result[0] = channels
+        degrees = result.unbind(0)
+        for last, degree in itertools.pairwise(degrees):
+            torch.mul(last, place, out=degree)
+        return result
+
+    def of_queries(self, place: Tensor, power: int) -> Tensor:
+        """(s - t)^d multiplied out: t^p has the factor (-1)^p binomial(d, p) s^(d - p)."""
+        powers = self.of_keys(place, torch.ones_like(place).unsqueeze(0), power).squeeze(1)
+        return self._multiplied_out(power).to(place.device) @ powers
+
+    @functools.cache  # noqa: B019 - there is one object of each kernel
+    def _multiplied_out(self, power: int) -> Tensor:
+        terms = self.terms(power)
+        matrix = torch.zeros(power + 1, terms, terms, dtype=torch.float64)
+        for more in range(power + 1):
+            for degree, coefficient in enumerate(self.coefficients, start=more):
+                for p in range(degree + 1):
+                    matrix[more, p, degree - p] += coefficient * math.comb(degree, p) * (-1) ** p
+        return matrix
+
+    def mirror(self, factors: Tensor, sign: Tensor) -> None:
+        """(-t)^p = (-1)^p t^p."""
+        factors[:, 1::2].mul_(sign)
+
+    def size(self, reach: Tensor, first: Tensor) -> Tensor:
+        """sum_d |c_d| (|s| + |t|)^d for each unit of weight."""
+        result = torch.zeros_like(reach)
+        for coefficient in reversed(self.coefficients):
+            result.mul_(reach).add_(abs(coefficient))
+        return result.mul_(first)
+
+
+class Cosine(Expansion):
+    """f(v) = cos(pi v / 2), by cos(a - b) = cos a cos b + sin a sin b."""
+
+    def terms(self, power: int) -> int:
+        """cos and sin, each times 1, t, t^2, ..."""
+        return 2 * (power + 1)
+
+    def of_keys(self, place: Tensor, channels: Tensor, power: int) -> Tensor:
+        """t^p cos(pi t / 2), t^p sin(pi t / 2)."""
+        angle = place * (math.pi / 2)
+        both = torch.stack([channels * angle.cos(), channels * angle.sin()])
+        return torch.cat([both * place**p for p in range(power + 1)]) if power else both
+
+    def of_queries(self, place: Tensor, power: int) -> Tensor:
+        """(s - t)^r multiplied out, times cos(pi s / 2) and sin(pi s / 2)."""
+        angle = place * (math.pi / 2)
+        both = torch.stack([angle.cos(), angle.sin()])
+        result = place.new_zeros(power + 1, power + 1, 2, len(place))
+        for more in range(power + 1):
+            for p in range(more + 1):
+                result[more, p] = both * (math.comb(more, p) * (-1) ** p * place ** (more - p))
+        return result.flatten(1, 2)
+
+    def mirror(self, factors: Tensor, sign: Tensor) -> None:
+        """Cos is even, sin is odd."""
+        pairs = factors.unflatten(1, (-1, 2))
+        pairs[:, ::2, 1].mul_(sign)
+        pairs[:, 1::2, 0].mul_(sign)
+
+    def size(self, reach: Tensor, first: Tensor) -> Tensor:
+        """2 for each unit of weight; on a cell the cosine is at least 0.7, so that its sum bounds the weight."""
+        del reach
+        return first * 3
+
+
+EXPANSIONS: dict[str, Expansion] = {
+    "boxcar": Polynomial(1),
+    "triangular": Polynomial(1, -1),
+    "epanechnikov": Polynomial(1, 0, -1),
+    "biweight": Polynomial(1, 0, -2, 0, 1),
+    "tricube": Polynomial(1, 0, 0, -3, 0, 0, 3, 0, 0, -1),
+    "cosine_kernel": Cosine(),
+}

@@ -1,0 +1,32 @@
+"""Kernels as sums of products: the products give the kernel back, mirrored too, and the bound holds."""
+
+import pytest
+import torch
+from tests.regression.sums import exact
+
+from regard.regression.sums.expansions import EXPANSIONS
+
+
+@pytest.mark.parametrize("name", EXPANSIONS)
+@pytest.mark.parametrize("power", [0, 2])
+@pytest.mark.parametrize("is_right", [False, True])
+def test_the_products_are_the_kernel(name, power, is_right):
+    """A key at t and a query at s on one side of it, in widths from the centre of a cell."""
+    key = torch.linspace(-0.5, 0.5, 11, dtype=torch.float64)
+    distance = torch.linspace(0, 0.999, 11, dtype=torch.float64)
+    query = key - distance if is_right else key + distance
+    sign = torch.full_like(query, -1.0 if is_right else 1.0)
+    expansion = EXPANSIONS[name]
+    terms = expansion.of_keys(key, torch.ones_like(key).unsqueeze(0), power).squeeze(1)
+    factors = expansion.of_queries(query * sign, power)
+    expansion.mirror(factors, sign)
+    assert terms.shape[0] == factors.shape[1] == expansion.terms(power)
+    kernel = (
+        torch.ones_like(distance)
+        if name == "boxcar"
+        else torch.from_numpy(exact.KERNELS[name](distance.numpy()).astype(float))
+    )
+    for more in range(power + 1):
+        assert torch.allclose((factors[more] * terms).sum(0), kernel * distance**more, rtol=0, atol=1e-13)
+    size = expansion.size(query.abs() + 0.5, terms[0])
+    assert (size * (1 + 1e-12) >= (factors[0] * terms).abs().sum(0)).all()

@@ -1,0 +1,76 @@
+"""The Gaussian by cells and pairs: which rows go where, chunks, and the leave-one-out minimum of mcycle."""
+
+import csv
+from pathlib import Path
+
+import pytest
+import torch
+from tests.regression.sums import exact
+from tests.regression.sums.exact import near_linear
+
+from regard.regression.sums import Data, Kernel, gaussian, gaussian_cells, pairs, prepare
+
+MCYCLE = Path(__file__).parents[4] / "shared" / "data" / "regression" / "mcycle.csv"
+
+
+def grid(keys):
+    return Data(torch.rand(keys, 1, dtype=torch.float64), torch.randn(keys, 1, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("exclude", [None, 0])
+@pytest.mark.parametrize("width", [2e-3, 0.02, 0.4, 3.0])
+def test_chunks_do_not_matter(width, exclude, monkeypatch):
+    data = grid(900)
+    reach = 12 * width
+    query = data.key if exclude == 0 else torch.rand(300, 1, dtype=torch.float64) * (1 + 2 * reach) - reach
+    constants = {"CELLS": 3, "GATHERED": 2000, "ROWS": 40, "KEYS": 70}
+    for constant, size in constants.items():
+        monkeypatch.setattr(gaussian_cells, constant, size)
+    monkeypatch.setattr(pairs, "PAIRS", 500)
+    monkeypatch.setattr(gaussian, "FEW", 0)
+    found = near_linear(query, data, Kernel("gaussian", width), exclude=exclude, moments=exclude is None)
+    judged = exact.pool(query, data, Kernel("gaussian", width), exclude)
+    exact.assert_close(found, judged, data.value, 2e-12)
+    if exclude is None:
+        exact.assert_moments_close(found.moments, judged.moments, width, 1e-10)
+
+
+@pytest.mark.parametrize("exclude", [None, 0])
+def test_where_data_are_dense_no_row_is_summed_pair_by_pair(exclude, monkeypatch):
+    def refuse(totals, window, *_):
+        pytest.fail(f"{len(window.rows)} rows pair by pair")
+
+    monkeypatch.setattr(gaussian, "sum_pairs", refuse)
+    data = grid(5000)
+    for width in (0.01, 0.3, 1.0, 70.0):
+        near_linear(data.key, data, Kernel("gaussian", width), exclude=exclude)
+
+
+def test_a_gap_between_dense_keys():
+    """From the edge of the keys to the middle of a gap of 60 widths."""
+    key = torch.cat([torch.rand(400, 1), 7 + torch.rand(300, 1)]).double()
+    data = Data(key, torch.randn(700, 1, dtype=torch.float64))
+    query = torch.linspace(0.9, 7.1, 150, dtype=torch.float64).unsqueeze(-1)
+    found = near_linear(query, data, Kernel("gaussian", 0.1))
+    exact.assert_close(found, exact.pool(query, data, Kernel("gaussian", 0.1)), data.value, 2e-12)
+
+
+@pytest.mark.skipif(not MCYCLE.exists(), reason="the shared data are not here")
+def test_leave_one_out_of_mcycle():
+    """595.936 at 0.9138, and a number at every width, though plain subtraction is NaN below 0.25."""
+    with MCYCLE.open() as file:
+        rows = [(float(row["times"]), float(row["accel"])) for row in csv.DictReader(file)]
+    table = torch.tensor(rows, dtype=torch.float64)
+    data = Data(table[:, :1], table[:, 1:])
+    prepared = prepare(data)
+
+    def score(width):
+        return float(
+            (near_linear(data.key, prepared, Kernel("gaussian", width), exclude=0).mean - data.value).square().mean()
+        )
+
+    assert abs(score(0.9138) - 595.936) < 1e-3
+    assert min(score(width) for width in (0.90, 0.93)) > score(0.9138)
+    for width in (1e-3, 0.05, 0.25):
+        found = near_linear(data.key, prepared, Kernel("gaussian", width), exclude=0)
+        exact.assert_close(found, exact.pool(data.key, data, Kernel("gaussian", width), exclude=0), data.value, 1e-12)

@@ -1,0 +1,36 @@
+"""Sorted data and sorted queries: orders, neighbours, weights."""
+
+import torch
+
+from regard.regression.sums import Data
+from regard.regression.sums.line import Asked, Line
+
+
+def test_a_line_is_the_data_in_the_order_of_the_keys():
+    data = Data(
+        torch.tensor([[3.0], [1.0], [2.0]]), torch.tensor([[30.0], [10.0], [20.0]]), torch.tensor([1.0, 2.0, 4.0])
+    )
+    line = Line.of(data)
+    assert line.key.dtype == torch.float64
+    assert line.key.tolist() == [1, 2, 3]
+    assert (line.value + line.centre).tolist() == [[10, 20, 30]]
+    assert line.weighted(slice(0, 2)).tolist() == [[2, 4], [-20, 0]]
+    assert line.total_weight == 7
+    assert abs(line.log_weight_spread - torch.tensor(7.0).log()) < 1e-6
+
+
+def test_the_nearest_key_of_a_query():
+    line = Line.of(Data(torch.tensor([[0.0], [1.0], [1.0], [5.0]]).double(), torch.zeros(4, 1).double()))
+    asked = Asked.of(torch.tensor([[9.0], [-2.0], [1.0], [3.5]]).double(), line, False)
+    assert asked.place.tolist() == [-2, 1, 3.5, 9]
+    assert asked.nearest(line).tolist() == [2, 0, 1.5, 4]
+    assert Asked.of(line.key, line, True).nearest(line).tolist() == [1, 0, 0, 4]
+
+
+def test_a_row_that_stays_in_part_is_its_own_nearest_key():
+    data = Data(torch.tensor([[0.0], [4.0]]).double(), torch.zeros(2, 1).double(), torch.tensor([0.5, 2.5]).double())
+    line = Line.of(data)
+    asked = Asked.of(data.key, line, True)
+    assert asked.kept is not None
+    assert asked.kept.tolist() == [0, 1.5]
+    assert asked.nearest(line).tolist() == [4, 0]
