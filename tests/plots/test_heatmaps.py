@@ -72,3 +72,10 @@ def test_refuses_weights_of_several_heads(axes):
     expected = r"^weights: got shape \(2, 4, 5, 7\); needed .*\(queries, keys\).*weights\[0, 0\]"
     with pytest.raises(RegardError, match=expected):
         plots.heatmap(torch.zeros(2, 4, 5, 7), ax=axes)
+
+
+def test_a_common_scale_without_a_bar():
+    _, (ax,) = plots.canvas(3, 2)
+    plots.heatmap([[0.1, 0.9]], darkest=2.0, bar=False, ax=ax)
+    assert ax.images[0].get_clim() == (0.0, 2.0)
+    assert ax.figure.axes == [ax]

@@ -34,3 +34,14 @@ def test_refuses_a_curve_of_another_length(axes):
         plots.curves([0.0, 1.0], {"narrow": [1.0, 2.0, 3.0]}, ax=axes)
     with pytest.raises(RegardError, match=r"^points\[1\]: got 1 heights for 2 places"):
         plots.curves([0.0, 1.0], {}, points=([0.0, 1.0], [1.0]), ax=axes)
+
+
+def test_a_band_is_what_lies_between(axes):
+    plots.band([0.0, 1.0, 2.0], [1.0, np.nan, 2.0], [3.0, np.nan, 2.5], label="95%", ax=axes)
+    (shaded,) = axes.collections
+    assert shaded.get_label() == "95%"
+    plots.band([0.0, 1.0], [-1.0, 0.0], [1.0, 5.0], ax=axes)
+    outline = axes.collections[1].get_paths()[0].vertices[:, 1]
+    assert (outline.min(), outline.max()) == (-1.0, 5.0)
+    with pytest.raises(RegardError, match=r"^upper: got 1 heights for 2 places"):
+        plots.band([0.0, 1.0], [0.0, 1.0], [1.0], ax=axes)

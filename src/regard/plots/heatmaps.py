@@ -21,6 +21,8 @@ def heatmap(
     *,
     queries: Sequence[object] | None = None,
     keys: Sequence[object] | None = None,
+    darkest: float | None = None,
+    bar: bool = True,
     ax: Axes | None = None,
 ) -> Axes:
     """Draw attention weights, darker for heavier; return the axes.
@@ -29,21 +31,24 @@ def heatmap(
         weights: (queries, keys), one head of one sequence; a tensor on any device or an array.
         queries: a label for each row, the tokens that ask; without them rows are numbered.
         keys: a label for each column, the tokens that answer; without them columns are numbered.
+        darkest: the weight drawn darkest, so that several heatmaps compare; without it, the heaviest.
+        bar: whether a colour bar stands beside it.
         ax: where to draw; without it, a new figure.
     """
     table = as_array("weights", weights, axes=("queries", "keys"))
     _check_labels("queries", queries, table.shape[0])
     _check_labels("keys", keys, table.shape[1])
     with axes_or_new(ax) as drawn:
-        image = drawn.imshow(table, cmap=WEIGHTS, vmin=0.0, aspect="auto", interpolation="none")
+        image = drawn.imshow(table, cmap=WEIGHTS, vmin=0.0, vmax=darkest, aspect="auto", interpolation="none")
         drawn.set_xlabel("key")
         drawn.set_ylabel("query")
         if keys is not None:
             drawn.set_xticks(*_ticks(keys), rotation=90)
         if queries is not None:
             drawn.set_yticks(*_ticks(queries))
-        bar = drawn.figure.colorbar(image, ax=drawn, label="weight", fraction=0.05, pad=0.02)
-        bar.outline.set_visible(False)
+        if bar:
+            scale = drawn.figure.colorbar(image, ax=drawn, label="weight", fraction=0.05, pad=0.02)
+            scale.outline.set_visible(False)
     return drawn
 
 

@@ -46,6 +46,26 @@ def curves(
     return drawn
 
 
+def band(
+    x: Numbers, lower: Numbers, upper: Numbers, *, label: str = "band", colour: str = COLOURS[0], ax: Axes | None = None
+) -> Axes:
+    """Shade what lies between two curves; return the axes.
+
+    Args:
+        x: (count,), where both were evaluated, in order.
+        lower: (count,); not a number where there is no band.
+        upper: (count,).
+        label: what the band is, for the legend.
+        colour: that of the curve it belongs to.
+        ax: where to draw; without it, a new figure.
+    """
+    at = as_array("x", x, axes=("count",))
+    below, above = _along("lower", lower, at), _along("upper", upper, at)
+    with axes_or_new(ax) as drawn:
+        drawn.fill_between(at, below, above, color=colour, alpha=0.22, linewidth=0, label=label)
+    return drawn
+
+
 def _points(x: Numbers, y: Numbers) -> tuple[np.ndarray, np.ndarray]:
     across = as_array("points[0]", x, axes=("samples",))
     return across, _along("points[1]", y, across)

@@ -19,8 +19,11 @@ TRUTH = "#000000"
 POINTS = "#8A8A8A"
 # One hue from paper white: no weight, no ink; and lightness alone carries the order.
 WEIGHTS = "Blues"
+# Heights on a map: dark to light in even steps, and the same to every eye.
+VALUES = "cividis"
 
 RASTER_DPI = 200
+FORMATS = (".svg", ".png", ".pdf")
 STYLE = {
     "axes.grid": False,
     "axes.labelsize": 9,
@@ -59,13 +62,20 @@ def house_style() -> Iterator[None]:
         yield
 
 
-def canvas(width: float, height: float, *, panels: int = 1) -> tuple[Figure, list[Axes]]:
-    """An empty figure of width x height inches with its panels side by side, known to no window."""
+def canvas(
+    width: float, height: float, *, panels: int = 1, rows: int = 1, same_scales: bool = False
+) -> tuple[Figure, list[Axes]]:
+    """An empty figure of width x height inches, known to no window, and its panels row by row.
+
+    panels: how many stand side by side in each of the rows. same_scales: all panels share both axes, and only the
+    outer ones are labelled.
+    """
     with house_style():
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(width, height), layout="constrained")
-        return figure, list(figure.subplots(1, panels, squeeze=False)[0])
+        table = figure.subplots(rows, panels, squeeze=False, sharex=same_scales, sharey=same_scales)
+        return figure, list(table.flat)
 
 
 @contextmanager
@@ -91,3 +101,37 @@ def save(figure: Figure, stem: Path | str) -> tuple[Path, Path]:
         figure.savefig(vector, metadata={"Date": None})  # a date would make every run a new file
         figure.savefig(raster, dpi=RASTER_DPI)
     return vector, raster
+
+
+def make_folder(out: Path) -> None:
+    """Make the folder that figures and their numbers go into, unless it is there."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as refusal:
+        raise RegardError(
+            "out",
+            got=f"{out} ({refusal.strerror})",
+            needed="a folder, or a path where one can be made",
+            repair="Choose another path.",
+        ) from None
+
+
+def check_format(path: Path | str) -> None:
+    """Refuse a file whose ending names no format that figures are saved in."""
+    if Path(path).suffix.lower() not in FORMATS:
+        raise RegardError(
+            "out",
+            got=f"{Path(path).name!r}",
+            needed=f"a file name that ends in {', '.join(FORMATS[:-1])} or {FORMATS[-1]}",
+            repair="The ending chooses the format of the figure.",
+        )
+
+
+def save_as(figure: Figure, path: Path | str) -> Path:
+    """Write one file, in the format that its ending names."""
+    check_format(path)
+    path = Path(path)
+    undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+    with house_style():
+        figure.savefig(path, metadata=undated.get(path.suffix.lower()), dpi=RASTER_DPI)
+    return path

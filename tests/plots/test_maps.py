@@ -1,0 +1,32 @@
+"""`height_map`: heights where they were given, white where there are none, points in the same colours."""
+
+import numpy as np
+import pytest
+
+from regard import plots
+from regard.errors import RegardError
+
+
+def test_draws_heights_and_points_on_one_scale():
+    _, (ax,) = plots.canvas(4, 3)
+    heights = np.array([[0.0, 1.0, 2.0], [1.0, 2.0, np.nan]])
+    plots.height_map([0, 1, 2], [0, 1], heights, points=([0.5, 1.5], [0.2, 0.8], [-1.0, 5.0]), label="y", ax=ax)
+    filled, dots = ax.collections
+    np.testing.assert_array_equal(dots.get_offsets(), [[0.5, 0.2], [1.5, 0.8]])
+    assert dots.get_clim()[0] <= -1.0
+    assert dots.get_clim()[1] >= 5.0
+    assert filled.levels[0] == dots.get_clim()[0]
+    assert filled.levels[-1] == dots.get_clim()[1]
+    assert ax.figure.axes[1].get_ylabel() == "y"
+
+
+def test_a_flat_map_has_a_colour():
+    _, (ax,) = plots.canvas(4, 3)
+    plots.height_map([0, 1], [0, 1], [[2.0, 2.0], [2.0, 2.0]], ax=ax)
+    levels = ax.collections[0].levels
+    assert levels[0] <= 2.0 < levels[-1]
+
+
+def test_refuses_heights_of_another_shape():
+    with pytest.raises(RegardError, match=r"^heights: got shape \(2, 2\); needed \(2, 3\)"):
+        plots.height_map([0, 1, 2], [0, 1], [[1.0, 2.0], [3.0, 4.0]])
