@@ -24,7 +24,9 @@ def test_versions_and_threads(capsys):
 
 def test_every_extra_a_user_can_ask_for_and_no_other(capsys):
     extras = {name for name in report(capsys) if "[" in name}
-    assert extras == {f"regard[{extra}]" for extra in ("cli", "plots", "regression", "studio", "translation")}
+    assert extras == {
+        f"regard[{extra}]" for extra in ("cli", "distributed", "plots", "regression", "studio", "translation")
+    }
 
 
 def test_a_missing_package_is_named_with_its_repair(capsys, monkeypatch):

@@ -1,4 +1,4 @@
-"""The command line: `regard tour`, `regard doctor`."""
+"""The command line: `regard tour`, `regard regress`, `regard doctor`."""
 
 import sys
 

@@ -7,6 +7,7 @@ from importlib.metadata import version
 from cyclopts import App, CycloptsError
 
 from regard.cli.doctor import doctor
+from regard.cli.regress import regress
 from regard.cli.tour import tour
 from regard.errors import RegardError
 
@@ -19,6 +20,7 @@ app = App(
 )
 # A verb imports what it needs when it runs, so that the help does not wait for torch.
 app.command(tour)
+app.command(regress)
 app.command(doctor)
 
 

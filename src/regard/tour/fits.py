@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 import regard
-from regard.tour import data
+from regard.regression.experiment import data
 
 WIDTHS = (0.1, 0.35, 1.0)
 SHOWN_WIDTH = 0.35

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regard import plots
-from regard.errors import RegardError
 from regard.tour.figure import draw
 from regard.tour.fits import Fits, fit
 from regard.tour.numbers import write
@@ -21,21 +20,9 @@ class Visit:
 
 def run(out: Path) -> Visit:
     """Print a small table; write the figure (SVG, PNG) and its numbers (CSV) into the folder `out`."""
-    _make_folder(out)
+    plots.make_folder(out)
     fits = fit()
     print(tell(fits))
     files = (*plots.save(draw(fits), out / "tour"), *write(fits, out))
     print("\n".join(f"wrote {file}" for file in files))
     return Visit(fits, files)
-
-
-def _make_folder(out: Path) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as refusal:
-        raise RegardError(
-            "out",
-            got=f"{out} ({refusal.strerror})",
-            needed="a folder, or a path where one can be made",
-            repair="Choose another path.",
-        ) from None

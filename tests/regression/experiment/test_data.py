@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from regard.tour import data
+from regard.regression.experiment import data
 
 
 def test_truth_is_the_chapters_curve():

@@ -1,0 +1,91 @@
+"""`regard regress`: kernel regression of a file, or the chapter's experiment."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from regard.errors import RegardError
+
+
+def regress(
+    file: Path | None = None,
+    /,
+    *,
+    x: Annotated[tuple[str, ...], Parameter(negative=())] = (),
+    y: str | None = None,
+    kernel: str = "gaussian",
+    bandwidth: str = "loo",
+    degree: int = 0,
+    weights: str | None = None,
+    level: float = 0.95,
+    variance: str = "local",
+    empty: str = "nan",
+    predict_at: Path | None = None,
+    grid: int | None = None,
+    predictions: Path | None = None,
+    out: Path | None = None,
+    drop_missing: Annotated[bool, Parameter(negative=())] = False,
+    demo: Annotated[bool, Parameter(negative=())] = False,
+    draws: int | None = None,
+) -> None:
+    """Fit y on x of a CSV file by kernel regression, or run the chapter's experiment with --demo.
+
+    Args:
+        file: a CSV file whose first line names the columns.
+        x: a column to regress on; give --x once for each.
+        y: the column to predict.
+        kernel: gaussian, laplacian, boxcar, triangular, epanechnikov, tricube, biweight or cosine_kernel.
+        bandwidth: loo, aicc, gcv (chosen from the data), scott, silverman (rules), a number, numbers with commas
+            between them (one per x), nearest:20 or nearest:loo (adaptive).
+        degree: 0 for local means, 1 for local lines.
+        weights: a column that counts repetitions of each row.
+        level: of the confidence band, which covers the mean of the estimator, not the true curve.
+        variance: local where the noise changes with x, global where it is the same everywhere.
+        empty: nan, nearest, mean or raise: the answer where a compact kernel sees no row.
+        predict_at: a CSV file with the x columns, whose rows are predicted.
+        grid: predict at so many evenly spaced places along each x.
+        predictions: CSV file for the predictions; at the rows of the data unless --predict-at or --grid says where.
+        out: file for the figure (.svg, .png or .pdf); with --demo, the folder for figures and numbers.
+        drop_missing: leave out rows with a blank cell or NaN instead of refusing the file.
+        demo: the chapter's experiment: kernels, widths, and the step to the dot product.
+        draws: how many draws the experiment averages over, 200 unless said otherwise.
+    """
+    if demo:
+        if file is not None:
+            raise _refusal("demo", f"--demo and the file {file}", "one of them", "The experiment makes its own data.")
+        from regard.regression import experiment
+
+        experiment.run(out or Path("regress-demo"), experiment.DRAWS if draws is None else draws)
+        return
+    if draws is not None:
+        raise _refusal("draws", f"{draws} without --demo", "a file or the experiment", "Add --demo.")
+    if file is None or not x or y is None:
+        lacking = "no file" if file is None else "no --x" if not x else "no --y"
+        example = "regard regress data.csv --x times --y accel --out fit.svg"
+        raise _refusal("regress", lacking, "a CSV file, --x and --y, or --demo", f"For example: {example}")
+    from regard.regression.report import Wishes, run
+
+    run(
+        Wishes(
+            file=file,
+            x=x,
+            y=y,
+            kernel=kernel,
+            bandwidth=bandwidth,
+            degree=degree,
+            weights=weights,
+            level=level,
+            variance=variance,
+            empty=empty,
+            predict_at=predict_at,
+            grid=grid,
+            predictions=predictions,
+            out=out,
+            drop_missing=drop_missing,
+        )
+    )
+
+
+def _refusal(argument: str, got: str, needed: str, repair: str) -> RegardError:
+    return RegardError(argument, got=got, needed=needed, repair=repair)

@@ -1,0 +1,144 @@
+"""Arrays in, arrays out: NumPy by scikit-learn's own checks, torch tensors by the same rules on their device."""
+
+# ruff: noqa: N803, N806 (X is what scikit-learn calls it)
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, validate_data  # pyrefly: ignore
+from torch import Tensor
+
+from regard.errors import RegardError
+
+# Queries that are checked, copied and answered at once: a memory map is read this many rows at a time, or as many as
+# there are keys, since what a block of queries costs beside its own rows grows with the keys.
+ROWS_AT_ONCE = 2**18
+DTYPES = [np.float64, np.float32]
+
+
+class Observed(NamedTuple):
+    """X (rows, dim). y (rows,) or (rows, outputs); labels stay as they came. weight (rows,) or None where all are 1."""
+
+    X: Tensor
+    y: Any
+    weight: Tensor | None
+
+
+def check_observations(estimator: Any, X: Any, y: Any, sample_weight: Any, *, labels: bool) -> Observed:
+    """Check the data of a fit, by the rules of scikit-learn; y of a classifier holds labels of any kind."""
+    if isinstance(X, Tensor):
+        return _check_tensors(estimator, X, y, sample_weight, labels=labels)
+    if labels:
+        X, y = validate_data(estimator, X, y, dtype=DTYPES)
+        check_classification_targets(y)
+    else:
+        X, y = validate_data(estimator, X, y, dtype=DTYPES, multi_output=True, y_numeric=True)
+        if not isinstance(y, np.ndarray):
+            raise RegardError(
+                "y", got=type(y).__name__, needed="a dense array", repair="Pass y.toarray() of a sparse matrix."
+            )
+        y = as_tensor(y.astype(X.dtype, copy=False))
+    weight = None
+    if sample_weight is not None:
+        weight = as_tensor(_check_sample_weight(sample_weight, X, dtype=X.dtype, ensure_non_negative=True))
+    return Observed(as_tensor(X), y, weight)
+
+
+def queries(estimator: Any, X: Any, like: Tensor) -> Iterator[Tensor]:
+    """The queries in blocks (rows, dim), checked block by block, on the device and in the dtype of `like`, the keys."""
+    size = max(ROWS_AT_ONCE, len(like))
+    if isinstance(X, Tensor):
+        _check_width(estimator, _check_tensor("X", X, ndim=(2,)))
+        for start in range(0, max(len(X), 1), size):
+            yield _finite("X", X[start : start + size]).to(like)
+        return
+    sliced = isinstance(X, np.ndarray) and X.ndim == 2 and len(X) > size
+    for start in range(0, len(X) if sliced else 1, size):
+        block = X[start : start + size] if sliced else X
+        checked = validate_data(estimator, block, dtype=DTYPES, reset=False)
+        # Of an unsliced input of another kind the check has made one array, which is answered block by block too.
+        for inner in range(0, len(checked), size):
+            yield as_tensor(checked[inner : inner + size]).to(like)
+
+
+def as_tensor(array: np.ndarray) -> Tensor:
+    """The array as a tensor; a copy where torch cannot share its memory."""
+    array = np.ascontiguousarray(array)
+    return torch.from_numpy(array if array.flags.writeable else array.copy())
+
+
+def give_back(answer: Tensor, X: Any) -> Any:
+    """The answer as the queries came: on their device, or as a NumPy array."""
+    return answer.to(X.device) if isinstance(X, Tensor) else answer.cpu().numpy()
+
+
+def _check_tensors(estimator: Any, X: Tensor, y: Any, sample_weight: Any, *, labels: bool) -> Observed:
+    if y is None:
+        raise RegardError("y", got="None", needed="one row for each row of X", repair="Pass the observed values.")
+    X = _finite("X", _floating(_check_tensor("X", X, ndim=(2,))))
+    y = _check_tensor("y", torch.as_tensor(y, device=X.device), ndim=(1,) if labels else (1, 2))
+    if not labels:
+        y = _finite("y", y.to(X.dtype))
+    if len(y) != len(X) or not len(X) or not X.shape[1]:
+        raise RegardError(
+            "X",
+            got=f"X of shape {tuple(X.shape)} with y of shape {tuple(y.shape)}",
+            needed="at least one row and column, and one y for each row of X",
+            repair="Pass rows that belong together.",
+        )
+    weight = None
+    if sample_weight is not None:
+        weight = _finite("sample_weight", torch.as_tensor(sample_weight, device=X.device).to(X.dtype))
+        if weight.shape != (len(X),) or bool((weight < 0).any()):
+            raise RegardError(
+                "sample_weight",
+                got=f"shape {tuple(weight.shape)}, smallest {float(weight.min()) if weight.numel() else None}",
+                needed=f"{len(X)} numbers, none negative",
+                repair="A weight counts repetitions of its row; 0 leaves the row out.",
+            )
+    estimator.n_features_in_ = X.shape[1]
+    if hasattr(estimator, "feature_names_in_"):
+        del estimator.feature_names_in_
+    return Observed(X, y, weight)
+
+
+def _check_tensor(argument: str, tensor: Tensor, ndim: tuple[int, ...]) -> Tensor:
+    if tensor.ndim not in ndim or tensor.is_complex():
+        raise RegardError(
+            argument,
+            got=f"shape {tuple(tensor.shape)} of {tensor.dtype}",
+            needed=f"real numbers with {' or '.join(map(str, ndim))} axes",
+            repair="Reshape one feature with X.reshape(-1, 1).",
+        )
+    return tensor
+
+
+def _check_width(estimator: Any, X: Tensor) -> None:
+    if X.shape[1] != estimator.n_features_in_:
+        raise RegardError(
+            "X",
+            got=f"{X.shape[1]} features",
+            needed=f"the {estimator.n_features_in_} that the estimator was fitted on",
+            repair="Pass the same columns.",
+        )
+
+
+def _floating(X: Tensor) -> Tensor:
+    """float32 and float64 as they are, half precision as float32, whole numbers as float64."""
+    if X.dtype in (torch.float32, torch.float64):
+        return X.detach()
+    return X.detach().to(torch.float32 if X.is_floating_point() else torch.float64)
+
+
+def _finite(argument: str, tensor: Tensor) -> Tensor:
+    if not bool(tensor.isfinite().all()):
+        raise RegardError(
+            argument,
+            got="NaN or infinity",
+            needed="finite numbers",
+            repair="Drop or fill the missing rows first.",
+        )
+    return tensor

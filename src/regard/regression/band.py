@@ -1,0 +1,100 @@
+"""Confidence bands for the mean of the estimator.
+
+At x the estimate is sum_j l_j(x) y_j, so its variance is sum_j l_j(x)^2 sigma_j^2, and the noise variance sigma_j^2 is
+estimated from residuals. The residual of row j has the variance sigma^2 (1 - 2 l_jj + sum_k l_jk^2) where sigma is
+the same all around: dividing by that factor makes its square an unbiased estimate, up to the square of the bias.
+"""
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.special import ndtri
+
+from regard.errors import RegardError
+from regard.regression import hat
+from regard.regression.smoother import Smoother
+
+# Kernels whose square is again a kernel of eq. 5: its name, and its width relative to the first.
+SQUARES = {
+    "gaussian": ("gaussian", 0.5**0.5),
+    "laplacian": ("laplacian", 0.5),
+    "boxcar": ("boxcar", 1.0),
+    "epanechnikov": ("biweight", 1.0),
+}
+
+
+class Band(NamedTuple):
+    """A confidence band: mean, lower, upper and standard_error at each query, shaped like a prediction."""
+
+    mean: Any
+    lower: Any
+    upper: Any
+    standard_error: Any
+
+
+def quantile(level: float) -> float:
+    """How many standard errors on each side hold this share of a normal distribution."""
+    if not (isinstance(level, int | float) and 0 < level < 1):
+        raise RegardError("level", got=repr(level), needed="a number between 0 and 1", repair="Pass level=0.95.")
+    return float(ndtri(torch.tensor((1 + level) / 2, dtype=torch.float64)))
+
+
+def noise(smoother: Smoother, variance: str) -> Tensor:
+    """(keys, outputs): the estimated variance of the noise of each observation.
+
+    "global": one number for all rows. "local": squared residuals and their factors, smoothed with the same kernel, so
+    that it follows a noise that changes with x. Where the curve passes through all observations of a window, its
+    residuals say nothing, and the global number is taken.
+    """
+    if variance not in ("local", "global"):
+        raise RegardError(
+            "variance",
+            got=repr(variance),
+            needed='"local" or "global"',
+            repair='Pass "global" where the noise is the same everywhere.',
+        )
+    data = smoother.data
+    fit = smoother.fit(data.key)
+    squared = (data.value - fit.mean).square()
+    left = 1 - 2 * fit.leverage + variance_factor(smoother, data.key, torch.ones_like(data.value[:, :1]))[:, 0]
+    left = left.clamp(min=0).to(squared.dtype).unsqueeze(-1)
+    over_all = smoother.average(left)
+    if float(over_all) * smoother.total() < 1e-6:
+        raise RegardError(
+            "bandwidth",
+            got="a curve that passes through all observations",
+            needed="residuals from which the noise can be estimated",
+            repair="Widen the bandwidth.",
+        )
+    everywhere = (smoother.average(squared) / over_all).to(squared.dtype).repeat(len(squared), 1)
+    if variance == "global":
+        return everywhere
+    # Of sums, not of quotients: a row that the curve nearly interpolates has a tiny residual and a tiny factor.
+    both = replace(smoother, data=data._replace(value=torch.cat([squared, left], -1)), degree=0)
+    pooled = both.pool(data.key).mean
+    known = pooled[:, -1:] > 1e-6
+    return torch.where(known, pooled[:, :-1] / torch.where(known, pooled[:, -1:], 1.0), everywhere)
+
+
+def variance_factor(smoother: Smoother, query: Tensor, sigma2: Tensor) -> Tensor:
+    """(queries, outputs): sum_j l_j^2 sigma_j^2, a row of weight w counted as w observations; sigma2 (keys, outputs).
+
+    Where the square of the kernel is a kernel, it is a pooling of sigma2 with that; otherwise from rows of the hat
+    matrix, by blocks.
+    """
+    data = smoother.data
+    if smoother.degree == 0 and smoother.kernel in SQUARES:
+        name, ratio = SQUARES[smoother.kernel]
+        kernel = smoother.kernel_at(query)
+        squares = replace(smoother, data=data._replace(value=sigma2), kernel=name, width=kernel.width * ratio)
+        pooled, mass = squares.pool(query), smoother.pool(query).log_mass
+        inside = mass.isfinite()
+        share = torch.where(inside, (pooled.log_mass - 2 * torch.where(inside, mass, 0.0)).exp(), 0.0)
+        return pooled.mean * share.to(sigma2.dtype).unsqueeze(-1)
+    per_observation = sigma2 if data.weight is None else sigma2 / data.weight.unsqueeze(-1)
+    parts = [
+        hat.rows(smoother, query[block]).weight.square() @ per_observation for block in hat.blocks(smoother, query)
+    ]
+    return torch.cat(parts)

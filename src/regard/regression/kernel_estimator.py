@@ -1,0 +1,145 @@
+"""What the regressor and the classifier share: their data, their width, and the questions both can answer."""
+
+# ruff: noqa: N803, N806 (X is what scikit-learn calls it)
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from regard.errors import RegardError
+from regard.regression import arrays, bandwidth, distributed, empty, hat
+from regard.regression.smoother import Smoother
+from regard.regression.sums import Data, Pool
+from regard.scores.names import KERNELS
+
+
+class KernelEstimator(BaseEstimator):
+    """Pooling of observed values with a kernel (eq. 4), with scikit-learn's manners."""
+
+    _policies: tuple[str, ...] = empty.POLICIES
+
+    kernel: str
+    bandwidth: Any
+    per_dimension: bool
+    empty: str
+    exclude: int
+    tolerance: float | None
+    verbose: int
+
+    def _fit(self, X: Tensor, value: Tensor, weight: Tensor | None, degree: int) -> None:
+        """X: (rows, dim), value: (rows, outputs), weight: (rows,) or None."""
+        self._check_parameters()
+        self._rows = len(X)
+        self._kept = None
+        if weight is not None:
+            self._kept, weight = _positive(weight)
+            X, value = X[self._kept], value[self._kept]
+        # The estimator owns its data: whoever passed the array may change it afterwards.
+        data = Data(X.clone(), value.clone(), weight)
+        wish = bandwidth.Wish(self.bandwidth, self.exclude, self.per_dimension, self.verbose)
+        self._keep(bandwidth.choose(Smoother(data, self.kernel, 1.0, degree, self.tolerance), wish))
+
+    def _keep(self, chosen: bandwidth.Chosen) -> None:
+        self.smoother_ = chosen.smoother
+        self.bandwidth_ = bandwidth.shown(chosen.smoother)
+        self.criterion_ = chosen.value
+        self.loo_alone_ = chosen.alone
+        self.trials_ = chosen.trials
+
+    def log_mass(self, X: Any) -> Any:
+        """The logarithm of the sum of the kernel over the observations, (queries,).
+
+        It says how much data an answer rests on: log of the number of observations at the centre of a tight cluster,
+        very negative far away from all of them (an extrapolation), minus infinity in an empty window.
+        """
+        if distributed.is_dask(X):
+            return distributed.answer_block_by_block(self, X, "log_mass")
+        return self._answer(X, lambda query: self.smoother_.pool(query).log_mass)
+
+    def pool(self, X: Any) -> Pool:
+        """The pooled values (queries, outputs) and log masses (queries,) as they are, empty windows as 0.
+
+        Pools of the same queries over disjoint data have an exact union: `regard.merge` of Attended(mean, log_mass).
+        """
+        check_is_fitted(self)
+        parts = [self.smoother_.pool(query) for query in self._queries(X)]
+        mean, log_mass = torch.cat([part.mean for part in parts]), torch.cat([part.log_mass for part in parts])
+        return Pool(arrays.give_back(mean, X), arrays.give_back(log_mass, X))
+
+    def weights(self, X: Any) -> Any:
+        """Rows of the hat matrix, (queries, rows of the fit): the answers are `weights(X) @ y`.
+
+        A row of the fit with sample_weight 0 has weight 0. An empty window has the weights of the `empty` policy,
+        NaN for "nan". The result is dense: ask for few queries at a time.
+        """
+
+        def rows(query: Tensor) -> Tensor:
+            parts = [hat.rows(self.smoother_, query[block]).weight for block in hat.blocks(self.smoother_, query)]
+            weight = empty.fill_weights(torch.cat(parts), query, self.smoother_, self.empty)
+            if self._kept is None:
+                return weight
+            full = weight.new_zeros(len(weight), self._rows)
+            full[:, self._kept] = weight
+            return full
+
+        return self._answer(X, rows)
+
+    def _mean(self, X: Any) -> Any:
+        """(queries, outputs): the estimate, empty windows answered by the policy."""
+        check_is_fitted(self)
+        parts, unanswered, asked = [], 0, 0
+        for query in self._queries(X):
+            fit = self.smoother_.fit(query)
+            missing = fit.log_mass.isneginf()
+            unanswered, asked = unanswered + int(missing.sum()), asked + len(query)
+            parts.append(empty.fill(fit.mean, missing, query, self.smoother_, self.empty))
+        empty.tell(unanswered, asked, self.empty)
+        return arrays.give_back(torch.cat(parts), X)
+
+    def _answer(self, X: Any, function: Callable[[Tensor], Tensor]) -> Any:
+        """One row for each query, by blocks of queries in the coordinates of the keys."""
+        check_is_fitted(self)
+        return arrays.give_back(torch.cat([function(query) for query in self._queries(X)]), X)
+
+    def _queries(self, X: Any):
+        distributed.refuse_dask(X)
+        for query in arrays.queries(self, X, self.smoother_.like):
+            yield self.smoother_.place(query)
+
+    def _check_parameters(self) -> None:
+        if self.kernel not in KERNELS:
+            raise RegardError(
+                "kernel",
+                got=f"{self.kernel!r:.60}",
+                needed=f"one of {', '.join(KERNELS)}",
+                repair="Pass the name of a kernel.",
+            )
+        empty.check_policy(self.empty, self._policies)
+        if isinstance(self.exclude, bool) or not isinstance(self.exclude, int | np.integer) or self.exclude < 0:
+            raise RegardError(
+                "exclude",
+                got=repr(self.exclude),
+                needed="a whole number from 0: rows left out on each side of a row, besides itself",
+                repair="Pass exclude=0 where rows are independent.",
+            )
+
+
+def _positive(weight: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    """The rows with a positive weight, and their weights; None where they are all, and where the weights are all 1."""
+    if bool((weight == 1).all()):
+        return torch.arange(len(weight), device=weight.device), None
+    kept = (weight > 0).nonzero().flatten()
+    if not len(kept):
+        raise RegardError(
+            "sample_weight",
+            got="zeros only",
+            needed="at least one positive weight",
+            repair="A weight counts repetitions of its row.",
+        )
+    weight = weight[kept]
+    return kept, None if bool((weight == 1).all()) else weight

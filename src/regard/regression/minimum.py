@@ -1,0 +1,165 @@
+"""The lowest point of a curve with several valleys: scan a grid, then polish every valley that could hold it."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+MOST_STEPS = 12
+# Once a step is shorter than this, two points at a distance pin the slope down: by three points far apart a valley may
+# look settled that is not, and points too close to each other differ by the rounding of their values only.
+NEAR = 0.02
+APART = 0.01
+SETTLED = 1e-3
+# The low ground of a curve is scanned again. Of a smooth one: gaps with an end below this share of the way from the
+# lowest value to the highest, one place in each. Of a rough one: gaps that come near to the lowest value, more places.
+LOW = 0.25
+NEARLY = 0.02
+MOST_GAPS = 12
+INSIDE = 4
+
+
+class Minimum(NamedTuple):
+    """place and value of the lowest point; edge: -1 or 1 where it is the first or the last place of the grid."""
+
+    place: float
+    value: float
+    edge: int
+
+
+class Curve:
+    """A function and the points at which it was evaluated, in order of their places."""
+
+    def __init__(self, function: Callable[[float], float], rounding: float) -> None:
+        """rounding: the relative error of a value; what differs by less is a tie, and ties go to the larger place."""
+        self.function = function
+        self.rounding = rounding
+        self.places: list[float] = []
+        self.values: list[float] = []
+
+    def at(self, place: float) -> float:
+        """Evaluate and remember; not a number counts as infinitely bad."""
+        value = self.function(place)
+        value = float("inf") if np.isnan(value) else value
+        index = int(np.searchsorted(self.places, place))
+        self.places.insert(index, place)
+        self.values.insert(index, value)
+        return value
+
+    def best(self) -> int:
+        """The index of the lowest point, the last of those that tie."""
+        values = np.array(self.values)
+        lowest = values.min()
+        return int(np.flatnonzero(values <= lowest + self.rounding * abs(lowest))[-1])
+
+
+def minimise(
+    function: Callable[[float], float], grid: Sequence[float], rounding: float, *, rough: bool = False
+) -> tuple[Minimum, Curve]:
+    """The lowest point over the range of the grid.
+
+    The low ground is scanned again, more finely; it must then show each valley as one point lower than its neighbours.
+    Valleys are polished in order of their depth, as long as a
+    parabola through three points lets them reach below the best one so far.
+    """
+    curve = Curve(function, rounding)
+    for place in grid:
+        curve.at(place)
+    values = np.array(curve.values)
+    lowest, highest = values.min(), values[np.isfinite(values)].max(initial=-np.inf)
+    if rough:
+        _scan_low_ground(curve, lowest + NEARLY * abs(lowest), INSIDE)
+    else:
+        _scan_low_ground(curve, lowest + LOW * (highest - lowest), 1)
+    places, values = list(curve.places), list(curve.values)
+    valleys = [i for i in range(1, len(places) - 1) if values[i] <= values[i - 1] and values[i] <= values[i + 1]]
+    hopes = sorted((_hope(places[i - 1 : i + 2], values[i - 1 : i + 2]), places[i]) for i in valleys)
+    for hope, place in hopes:
+        if hope <= min(curve.values):
+            polish(curve, place)
+    best = curve.best()
+    edge = -1 if best == 0 else (1 if best == len(curve.places) - 1 else 0)
+    return Minimum(curve.places[best], curve.values[best], edge), curve
+
+
+def _scan_low_ground(curve: Curve, below: float, inside: int) -> None:
+    """Evaluate that many more places in the gaps of the grid with an end at or below a value, the lowest gaps first."""
+    places, values = np.array(curve.places), np.array(curve.values)
+    lower_end = np.minimum(values[:-1], values[1:])
+    low = np.flatnonzero(lower_end <= below)
+    for gap in low[np.argsort(lower_end[low], kind="stable")[:MOST_GAPS]]:
+        for place in np.linspace(places[gap], places[gap + 1], inside + 2)[1:-1]:
+            curve.at(float(place))
+
+
+def polish(curve: Curve, place: float) -> None:
+    """Evaluate the curve at better and better places of the valley around one that was evaluated."""
+    pinned = False
+    for _ in range(MOST_STEPS):
+        index = curve.places.index(place)
+        if index == 0 or index == len(curve.places) - 1:
+            return
+        target = _interpolated(curve, index)
+        if target is None:
+            # Golden section of the wider side: slower than interpolation, but a rough curve does not mislead it.
+            left, right = curve.places[index - 1], curve.places[index + 1]
+            target = place + 0.381966 * ((left if place - left > right - place else right) - place)
+        step = abs(target - place)
+        place = _lower(curve, place, target)
+        if pinned and step < SETTLED:
+            return
+        if not pinned and step < NEAR:
+            pinned = True
+            for side in (-APART, APART):
+                place = _lower(curve, place, min(max(target + side, curve.places[0]), curve.places[-1]))
+
+
+def _lower(curve: Curve, place: float, target: float) -> float:
+    """Evaluate the curve at the target too, and return the place of the two where it is lower."""
+    if target not in curve.places:
+        curve.at(target)
+    values = (curve.values[curve.places.index(where)] for where in (place, target))
+    return target if next(values) >= next(values) else place
+
+
+def _interpolated(curve: Curve, index: int) -> float | None:
+    """The lowest point between the neighbours, of the polynomial through the five points nearest to one of them."""
+    places, values = np.array(curve.places), np.array(curve.values)
+    here, left, right = places[index], places[index - 1], places[index + 1]
+    usable = np.flatnonzero(np.isfinite(values))
+    nearest = _spread(places, usable[np.argsort(np.abs(places[usable] - here), kind="stable")])[:5]
+    reach = float(np.abs(places[nearest] - here).max())
+    if len(nearest) < 3 or reach == 0 or not np.isfinite(values[index - 1 : index + 2]).all():
+        return None
+    polynomial = np.polynomial.Polynomial.fit(
+        (places[nearest] - here) / reach, values[nearest] - values[index], len(nearest) - 1
+    )
+    flat = polynomial.deriv().roots()
+    flat = flat[np.abs(flat.imag) < 1e-9].real * reach + here
+    inside = flat[(flat > left) & (flat < right)]
+    if not len(inside):
+        return None
+    return float(inside[np.argmin(polynomial((inside - here) / reach))])
+
+
+def _spread(places: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """The indices in their order, without those whose place is too close to an earlier one."""
+    kept: list[int] = []
+    for index in order:
+        if all(abs(places[index] - places[other]) >= APART / 2 for other in kept):
+            kept.append(int(index))
+    return np.array(kept)
+
+
+def _hope(places: Sequence[float], values: Sequence[float]) -> float:
+    """How low a valley may reach: four times as far below its middle as the parabola through three points does."""
+    middle = values[1]
+    if not np.isfinite(values).all():
+        return middle
+    (left, right) = (places[0] - places[1], places[2] - places[1])
+    slopes = (values[0] - middle) / left, (values[2] - middle) / right
+    bend = (slopes[1] - slopes[0]) / (right - left)
+    if bend <= 0:
+        return middle
+    slope = slopes[0] - bend * left
+    return middle - 4 * slope**2 / (4 * bend)

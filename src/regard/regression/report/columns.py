@@ -1,0 +1,152 @@
+"""Columns of numbers out of a CSV file, and a sentence for everything that can be wrong with one."""
+
+import csv
+import difflib
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from regard.errors import RegardError
+
+SEPARATORS = ",;\t|"
+MOST_LINES_NAMED = 5
+# What spreadsheets and R write for a number that is not there.
+BLANK = ("na", "n/a", "null", "none")
+
+
+class Columns(NamedTuple):
+    """numbers: (rows, columns), float64. dropped: how many lines were left out since a number was missing."""
+
+    numbers: np.ndarray
+    dropped: int
+
+
+def read(argument: str, path: Path, wanted: Sequence[tuple[str, str]], *, drop_missing: bool = False) -> Columns:
+    """Read columns by name.
+
+    argument: what an error of the file is about. wanted: (argument, column) pairs, what one of a column is about.
+
+    The first line names the columns. Separators may be commas, semicolons, tabs or bars; blank lines do not count.
+    """
+    lines = _lines(argument, path)
+    try:
+        separator = _separator(next(line for line in lines if line.strip()))
+        reader = csv.reader(lines, delimiter=separator, strict=True)
+        header = [name.strip() for name in next(row for row in reader if any(cell.strip() for cell in row))]
+        places = [_place(asker, column, header) for asker, column in wanted]
+        rows = [(reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]
+    except csv.Error as refusal:
+        raise RegardError(
+            argument,
+            got=f"{path.name}: {refusal}",
+            needed="lines of cells, quotes closed where they are opened",
+            repair="Save it as CSV again.",
+        ) from None
+    chosen = dict(zip([column for _, column in wanted], places, strict=True))
+    return _numbers(f"{path.name}", argument, (len(header), rows), chosen, drop_missing)
+
+
+def _lines(argument: str, path: Path) -> list[str]:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as refusal:
+        reason = refusal.strerror if isinstance(refusal, OSError) else "not UTF-8 text"
+        raise RegardError(
+            argument, got=f"{path} ({reason})", needed="a CSV file in UTF-8", repair="Check the path and the file."
+        ) from None
+    if not text.strip():
+        raise RegardError(
+            argument,
+            got=f"{path.name}, which is empty",
+            needed="a first line that names the columns, then lines of numbers",
+            repair="Check that the file was written to the end.",
+        )
+    return text.splitlines(keepends=True)
+
+
+def _separator(header: str) -> str:
+    """The separator that splits the header into most cells, quotes respected; of a single column, the comma."""
+    return max(SEPARATORS, key=lambda separator: len(next(csv.reader([header], delimiter=separator))))
+
+
+def _place(argument: str, column: str, header: list[str]) -> int:
+    found = [index for index, name in enumerate(header) if name == column]
+    if len(found) == 1:
+        return found[0]
+    named = ", ".join(repr(name) for name in header if name)
+    if found:
+        raise RegardError(
+            argument,
+            got=f"{column!r}, which {len(found)} columns are called",
+            needed=f"a column that is there once, of {named}",
+            repair="Rename one of them.",
+        )
+    near = difflib.get_close_matches(column.lower(), [name.lower() for name in header], n=1)
+    meant = next((name for name in header if near and name.lower() == near[0]), None)
+    nameless = all(_as_number(name) is not None for name in header)
+    repair = "The first line must name the columns." if nameless else "Names count as they are written."
+    raise RegardError(
+        argument,
+        got=repr(column),
+        needed=f"one of the columns {named}",
+        repair=f"Did you mean {meant!r}?" if meant else repair,
+    )
+
+
+def _numbers(
+    file: str, argument: str, table: tuple[int, list[tuple[int, list[str]]]], chosen: dict[str, int], drop: bool
+) -> Columns:
+    """The chosen cells of every row; table: how many cells a row must have, and the rows with their line numbers."""
+    width, rows = table
+    found, missing = [], []
+    for line, row in rows:
+        if len(row) != width:
+            raise RegardError(
+                argument,
+                got=f"{len(row)} cells in line {line} of {file}",
+                needed=f"{width}, as in the first line",
+                repair="Quote a cell that holds a separator.",
+            )
+        numbers = [
+            _cell(argument, row[place], f"line {line} of {file}, column {name!r}") for name, place in chosen.items()
+        ]
+        if all(math.isfinite(number) for number in numbers):
+            found.append(numbers)
+        else:
+            missing.append(line)
+    if missing and not drop:
+        shown = ", ".join(map(str, missing[:MOST_LINES_NAMED])) + (", ..." if len(missing) > MOST_LINES_NAMED else "")
+        columns = " or ".join(map(repr, chosen))
+        raise RegardError(
+            argument,
+            got=f"{len(missing)} of {len(rows)} rows of {file} with a blank, NaN or infinite cell in {columns}: "
+            f"line{'s' if len(missing) > 1 else ''} {shown}",
+            needed="a finite number in every row",
+            repair="Fill them in, or pass --drop-missing to leave these rows out.",
+        )
+    return Columns(np.array(found, dtype=np.float64).reshape(len(found), len(chosen)), len(missing))
+
+
+def _cell(argument: str, text: str, where: str) -> float:
+    if not text.strip() or text.strip().lower() in BLANK:
+        return math.nan
+    number = _as_number(text)
+    if number is None:
+        comma = _as_number(text.replace(",", ".", 1)) is not None
+        raise RegardError(
+            argument,
+            got=f"{text.strip()!r:.40} in {where}",
+            needed="numbers",
+            repair="Write a decimal point, not a comma." if comma else "Choose a column of numbers, or mend the cell.",
+        )
+    return number
+
+
+def _as_number(text: str) -> float | None:
+    try:
+        return None if "_" in text else float(text)
+    except ValueError:
+        return None

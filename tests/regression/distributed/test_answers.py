@@ -1,0 +1,84 @@
+"""Queries in a Dask array are answered lazily, in their blocks."""
+
+# ruff: noqa: N806 (X is what scikit-learn calls it)
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+
+from regard.errors import RegardError
+from regard.regression import NadarayaWatson
+from regard.regression.distributed import answers
+
+
+@pytest.fixture
+def query(on_a_line):
+    return da.from_array(on_a_line.query, chunks=((13, 1, 16), (1,)))
+
+
+@pytest.mark.parametrize("policy", ["nan", "mean", "nearest"])
+@pytest.mark.parametrize("kernel", ["gaussian", "boxcar"])
+def test_lazy_answers_are_those_of_numpy(on_a_line, query, kernel, policy):
+    lazy = NadarayaWatson(kernel, 0.3, empty=policy).fit(*on_a_line.in_blocks).predict(query)
+    plain = NadarayaWatson(kernel, 0.3, empty=policy).fit(on_a_line.X, on_a_line.y)
+    assert lazy.chunks == (query.chunks[0], (2,))
+    assert lazy.dtype == np.float64
+    known = slice(None) if policy != "nan" or kernel == "gaussian" else slice(0, 20)
+    np.testing.assert_allclose(lazy.compute()[known], plain.predict(on_a_line.query[known]), atol=1e-12)
+    if policy == "nan" and kernel == "boxcar":
+        assert np.isnan(lazy.compute()[-7:]).all()
+
+
+def test_an_empty_window_fails_where_that_was_asked_for(on_a_line, query):
+    lazy = NadarayaWatson("boxcar", 0.3, empty="raise").fit(*on_a_line.in_blocks).predict(query)
+    with pytest.raises(RegardError, match="queries have no observation within the bandwidth"):
+        lazy.compute()
+
+
+def test_nothing_is_computed_before_it_is_asked_for(on_a_line):
+    def never(block):
+        raise AssertionError("computed")
+
+    model = NadarayaWatson(bandwidth=0.3).fit(*on_a_line.in_blocks)
+    lazy = model.predict(da.ones((10, 1), chunks=5).map_blocks(never, dtype=float, meta=np.empty((0, 0))))
+    with pytest.raises(AssertionError, match="computed"):
+        lazy.compute()
+
+
+def test_a_model_in_memory_answers_lazily_too(on_a_line, query):
+    model = NadarayaWatson(bandwidth=0.3, degree=1).fit(on_a_line.X, on_a_line.y[:, 0])
+    np.testing.assert_allclose(model.predict(query).compute(), model.predict(on_a_line.query), atol=1e-12)
+    assert model.predict(query).chunks == (query.chunks[0],)
+
+
+def test_log_mass_and_unknown_lengths(on_a_line, query):
+    model = NadarayaWatson(bandwidth=0.3).fit(*on_a_line.in_blocks)
+    some = on_a_line.query[:, 0] > 0
+    unknown = query[da.from_array(some, chunks=query.chunks[0])]
+    assert np.isnan(model.log_mass(unknown).shape[0])
+    np.testing.assert_allclose(model.log_mass(unknown).compute(), model.log_mass(on_a_line.query[some]), atol=1e-12)
+
+
+def test_small_blocks_are_pooled_together(on_a_line, query, monkeypatch):
+    monkeypatch.setattr(answers, "QUERIES_AT_ONCE", 15)
+    assert answers._together((13, 1, 16, 3, 4, 8)) == (14, 16, 15)
+    model = NadarayaWatson(bandwidth=0.3).fit(*on_a_line.in_blocks)
+    np.testing.assert_allclose(model.predict(query).compute(), model.predict(on_a_line.query), atol=1e-13)
+
+
+def test_the_score_of_lazy_predictions(on_a_line):
+    X, y = on_a_line.in_blocks
+    plain = NadarayaWatson(bandwidth=0.3).fit(on_a_line.X, on_a_line.y)
+    ours = NadarayaWatson(bandwidth=0.3).fit(X, y).score(X, y)
+    assert ours == pytest.approx(plain.score(on_a_line.X, on_a_line.y), abs=1e-12)
+
+
+def test_bad_queries(on_a_line, query):
+    model = NadarayaWatson(bandwidth=0.3).fit(*on_a_line.in_blocks)
+    with pytest.raises(RegardError, match="X: got 2 features; needed the 1"):
+        model.predict(da.ones((5, 2)))
+    with pytest.raises(RegardError, match="X: got NaN or infinity"):
+        dask.compute(model.predict(query * np.nan))
+    with pytest.raises(RegardError, match="X: got a Dask Array; needed an array in memory"):
+        model.pool(query)

@@ -1,0 +1,83 @@
+"""Blocks of X, y and weights are made to agree, or refused with the repair."""
+
+# ruff: noqa: N803, N806 (X is what scikit-learn calls it)
+
+import sys
+
+import dask.array as da
+import numpy as np
+import pytest
+
+from regard.errors import RegardError
+from regard.regression import NadarayaWatsonClassifier
+from regard.regression.distributed.collections import align, dask_of_extra, is_dask
+
+
+def unknown(array):
+    """The same rows in blocks whose lengths nobody knows."""
+    return array[da.from_array(np.ones(len(array), dtype=bool), chunks=array.chunks[0])]
+
+
+def test_blocks_follow_those_of_x():
+    X, y = da.ones((10, 3), chunks=(4, 2)), da.arange(10.0, chunks=3)
+    blocks = align(X, y, da.ones(10, chunks=10))
+    assert [part.compute().shape for part in blocks.X] == [(4, 3), (4, 3), (2, 3)]
+    assert [part.compute().tolist() for part in blocks.y] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert [len(part.compute()) for part in blocks.weight] == [4, 4, 2]
+    assert (blocks.dim, blocks.one_output, blocks.dtype) == (3, True, np.float64)
+
+
+def test_what_x_and_y_share_is_read_once():
+    read = []
+
+    def table(block_info=None):
+        read.append(block_info[None]["chunk-location"])
+        return np.ones((5, 3))
+
+    whole = da.map_blocks(table, chunks=((5, 5), (3,)), dtype=float, meta=np.empty((0, 0)))
+    blocks = align(whole[:, :2], whole[:, 2], None)
+    with dask_of_extra().config.set(scheduler="synchronous"):
+        dask_of_extra().compute(blocks.X, blocks.y)
+    assert sorted(read) == [(0, 0), (1, 0)]
+
+
+def test_unknown_lengths_are_paired():
+    blocks = align(unknown(da.ones((10, 1), chunks=4)), unknown(da.arange(10, chunks=4)), None)
+    assert [len(part.compute()) for part in blocks.X] == [4, 4, 2]
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "text"),
+    [
+        (da.ones((10, 1)), da.ones(9), "y: got 9 rows for X with 10 rows"),
+        (
+            unknown(da.ones((10, 1), chunks=5)),
+            da.ones(10, chunks=10),
+            "2 blocks of unknown length.*compute_chunk_sizes",
+        ),
+        (da.ones((10, 1)), np.ones(10), r"y: got ndarray; .*from_array\(array, chunks=X.chunks\[0\]\)"),
+        (da.ones(10), da.ones(10), "X: got 1 axes.*reshape"),
+        (da.ones((10, 1), chunks=5, dtype=object), da.ones(10), "X: got 2 axes of object"),
+        (da.ones((10, 0)), da.ones(10), r"X: got shape \(10, 0\)"),
+    ],
+)
+def test_what_cannot_agree_is_refused(X, y, text):
+    with pytest.raises(RegardError, match=text):
+        align(X, y, None)
+
+
+def test_only_collections_of_dask_are_dask():
+    assert is_dask(da.ones(3))
+    assert not is_dask(np.ones(3))
+    assert not is_dask(None)
+
+
+def test_without_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "dask.array", None)
+    with pytest.raises(RegardError, match=r"pip install \"regard\[distributed\]\""):
+        dask_of_extra()
+
+
+def test_a_classifier_does_not_collect():
+    with pytest.raises(RegardError, match="X: got a Dask Array; needed an array in memory"):
+        NadarayaWatsonClassifier(bandwidth=1.0).fit(da.ones((4, 1)), np.arange(4))

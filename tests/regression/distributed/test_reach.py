@@ -1,0 +1,69 @@
+"""A block is left out only where it holds nothing that counts."""
+
+# ruff: noqa: N803 (X is what scikit-learn calls it)
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests import oracle
+
+from regard.regression.distributed.reach import certain, matters
+from regard.regression.distributed.summary import summarise
+from regard.regression.sums import Kernel
+from regard.scores.names import KERNELS
+
+
+def block(X):
+    return summarise(X, X[:, :1], None)
+
+
+# The oracle's own logarithm is that of a kernel which has underflowed to 0.
+FAR_REACHING = {"gaussian": lambda d: -(d**2) / 2, "laplacian": lambda d: -d}
+
+
+def log_mass(name, query, X, width):
+    def score(q, k):
+        far = FAR_REACHING.get(name)
+        return far(oracle.distance(q, k, width)) if far else oracle.log_kernel(name, q, k, width)
+
+    return np.array([np.logaddexp.reduce([score(q, k) for k in X]) for q in query])
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@settings(max_examples=10)
+@given(seed=st.integers(0, 10**6), dim=st.sampled_from([1, 2, 3]), width=st.floats(0.01, 10))
+def test_what_is_left_out_has_no_mass(name, seed, dim, width):
+    random = np.random.default_rng(seed)
+    here, there = random.normal(size=(4, dim)), random.normal(size=(4, dim)) + random.uniform(0, 50, size=dim)
+    query = random.normal(size=(7, dim)) * 10
+    kernel = Kernel(name, width)
+    floor = certain(query, [block(here), block(there)], kernel)
+    ours, theirs = (log_mass(name, query, X, width) for X in (here, there))
+    assert (floor <= np.logaddexp(ours, theirs) + 1e-9).all()
+    unseen = ~matters(query, block(there), kernel, floor)
+    assert (theirs[unseen] <= np.where(np.isneginf(ours), 0.0, ours)[unseen] - 745).all()
+
+
+@pytest.mark.parametrize(("name", "far"), [("boxcar", 2.1), ("epanechnikov", 2.1), ("gaussian", 60.0)])
+def test_a_block_that_is_too_far_is_left_out(name, far):
+    kernel = Kernel(name, 1.0)
+    near, away = block(np.array([[0.0], [1.0]])), block(np.array([[far], [far + 1]]))
+    query = np.array([[0.5], [1.2]])
+    floor = certain(query, [near, away], kernel)
+    assert matters(query, near, kernel, floor).tolist() == [True, True]
+    assert matters(query, away, kernel, floor).tolist() == [False, far < 3]
+
+
+def test_a_gaussian_is_never_out_of_reach_of_everything():
+    kernel, alone = Kernel("gaussian", 1e-200), block(np.array([[0.0], [1.0]]))
+    query = np.array([[1e200]])
+    assert matters(query, alone, kernel, certain(query, [alone], kernel)).all()
+
+
+def test_a_block_without_rows_matters_to_nobody():
+    nothing = summarise(np.empty((0, 1)), np.empty(0), None)
+    query = np.zeros((3, 1))
+    floor = certain(query, [nothing], Kernel("gaussian", 1.0))
+    assert np.isneginf(floor).all()
+    assert not matters(query, nothing, Kernel("gaussian", 1.0), floor).any()

@@ -1,0 +1,46 @@
+"""Summaries of blocks join to the summary of the whole."""
+
+# ruff: noqa: N803, N806 (X is what scikit-learn calls it)
+
+import numpy as np
+import pytest
+
+from regard.errors import RegardError
+from regard.regression.distributed.summary import join, summarise
+
+
+def test_blocks_join_to_the_whole():
+    random = np.random.default_rng(0)
+    X, y = random.normal(size=(50, 2)) + 1e6, random.normal(size=(50, 3))
+    weight = random.integers(0, 3, 50).astype(float)
+    parts = [summarise(X[s], y[s], weight[s]) for s in (slice(0, 7), slice(7, 7), slice(7, 31), slice(31, 50))]
+    total, kept = join(parts), weight > 0
+    assert total.rows == kept.sum()
+    assert total.weight == weight.sum()
+    assert total.lightest == 1
+    assert (total.low == X[kept].min(0)).all()
+    assert (total.high == X[kept].max(0)).all()
+    mean = np.average(X, 0, weight)
+    np.testing.assert_allclose(total.key, mean, rtol=1e-15)
+    np.testing.assert_allclose(total.value, np.average(y, 0, weight), rtol=1e-13)
+    np.testing.assert_allclose(total.spread, np.average((X - mean) ** 2, 0, weight), rtol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("argument", "X", "y", "weight", "text"),
+    [
+        ("X", [[1.0], [np.nan]], [1.0, 2.0], None, "X: got NaN or infinity"),
+        ("y", [[1.0], [2.0]], [1.0, np.inf], None, "y: got NaN or infinity"),
+        ("sample_weight", [[1.0], [2.0]], [1.0, 2.0], [1.0, -2.0], "sample_weight: got -2"),
+        ("y", [[1.0], [2.0]], [1.0], None, "2 rows of X, 1 of y and 2 weights"),
+    ],
+)
+def test_a_block_that_cannot_be_used(argument, X, y, weight, text):
+    with pytest.raises(RegardError, match=text) as caught:
+        summarise(np.array(X), np.array(y), None if weight is None else np.array(weight))
+    assert caught.value.argument == argument
+
+
+def test_nothing_at_all():
+    with pytest.raises(RegardError, match="no row with a positive weight"):
+        join([summarise(np.ones((2, 1)), np.ones(2), np.zeros(2))])

@@ -1,0 +1,105 @@
+"""Any split of the data gives what the whole gives."""
+
+# ruff: noqa: N803, N806 (X is what scikit-learn calls it)
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.errors import RegardError
+from regard.regression.distributed import tasks
+from regard.regression.distributed.summary import summarise
+from regard.regression.sums import Data, Kernel, pool
+from regard.scores.names import KERNELS
+
+
+def pooled_by_parts(query, X, y, weight, kernel, cuts):
+    """Pool over the blocks between the cuts, and join them two by two."""
+    blocks = [
+        tasks.Block(X[start:stop], y[start:stop], None if weight is None else weight[start:stop])
+        for start, stop in zip([0, *cuts], [*cuts, len(X)], strict=True)
+    ]
+    summaries = [summarise(*block[:3]) for block in blocks]
+    asked = tasks.ask(query, summaries, kernel, query.dtype)
+    parts = [tasks.pool(asked, *pair, kernel, None) for pair in zip(blocks, summaries, strict=True)]
+    while len(parts) > 1:
+        parts = [tasks.join(parts[i : i + 2]) for i in range(0, len(parts), 2)]
+    return parts[0]
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@settings(max_examples=10)
+@given(
+    cuts=st.lists(st.integers(0, 60), max_size=5).map(sorted),
+    dim=st.sampled_from([1, 2]),
+    ordered=st.booleans(),
+    weighted=st.booleans(),
+    width=st.sampled_from([1e-3, 0.3, 5.0]),
+)
+def test_every_split_gives_the_same(name, cuts, dim, ordered, weighted, width):
+    random = np.random.default_rng(3)
+    X = random.uniform(-4, 4, size=(60, dim))
+    if ordered:
+        X = X[np.argsort(X[:, 0])]
+    y = random.normal(size=(60, 2))
+    weight = random.integers(0, 3, 60).astype(float) if weighted else None
+    query = np.concatenate([X[::7], random.uniform(-5, 5, size=(20, dim)), [[12.0] * dim, [-900.0] * dim]])
+    kernel = Kernel(name, width)
+
+    part = pooled_by_parts(query, X, y, weight, kernel, cuts)
+
+    kept = slice(None) if weight is None else weight > 0
+    data = Data(*(None if a is None else torch.tensor(a[kept]) for a in (X, y, weight)))
+    whole = pool(torch.tensor(query), data, kernel)
+    log_mass = part.peak + part.log_mass
+    assert np.array_equal(np.isneginf(log_mass), whole.log_mass.isneginf().numpy())
+    seen = ~np.isneginf(log_mass)
+    np.testing.assert_allclose(log_mass[seen], whole.log_mass.numpy()[seen], rtol=1e-14, atol=1e-12)
+    # Where a weight is added to a score of -1e6, the whole itself keeps fewer digits: compare these rows below.
+    near = seen & (log_mass > tasks.FAR) if weighted else np.ones_like(seen)
+    np.testing.assert_allclose(part.mean[near], whole.mean.numpy()[near], rtol=0, atol=1e-12)
+
+
+def tied_far_away(kernel):
+    """A query 1e6 widths away from keys that all coincide: its answer is their weighted mean, whatever the kernel."""
+    X = np.zeros((7, 1))
+    y = np.array([1.0, 5.0, -2.0, 8.0, 1.0, 0.0, 3.0]).reshape(-1, 1)
+    weight = np.array([1.0, 2.0, 0.5, 1.0, 3.0, 1.0, 1.0])
+    part = pooled_by_parts(np.array([[1e6]]), X, y, weight, kernel, [2, 3])
+    return abs(part.mean[0, 0] - np.average(y[:, 0], weights=weight))
+
+
+@pytest.mark.parametrize("name", ["gaussian", "laplacian"])
+def test_ties_far_away_count_by_their_weight(name):
+    assert tied_far_away(Kernel(name, 1.0)) < 1e-14
+
+
+def test_without_a_closer_look_they_would_not(monkeypatch):
+    monkeypatch.setattr(tasks, "FAR", -np.inf)
+    assert tied_far_away(Kernel("gaussian", 1.0)) > 1e-7
+
+
+def test_float32_stays_float32():
+    random = np.random.default_rng(3)
+    X, y = random.normal(size=(50, 2)).astype(np.float32), random.normal(size=(50, 1)).astype(np.float32)
+    part = pooled_by_parts(X[:9], X, y, None, Kernel("gaussian", 0.5), [20])
+    whole = pool(torch.tensor(X[:9]), Data(torch.tensor(X), torch.tensor(y)), Kernel("gaussian", 0.5))
+    assert part.mean.dtype == np.float32
+    np.testing.assert_allclose(part.mean, whole.mean.numpy(), atol=4e-6)
+
+
+def test_rows_are_taken_and_left_out_by_their_position_among_positive_weights():
+    block = tasks.Block(np.arange(6.0).reshape(-1, 1), np.arange(6.0), np.array([1.0, 0, 2, 0, 3, 4]))
+    key, value, weight = tasks.take(block, np.array([1, 2]), np.dtype(float))
+    assert key[:, 0].tolist() == [2, 4]
+    assert value[:, 0].tolist() == [2, 4]
+    assert weight.tolist() == [2, 3]
+    left = tasks.observe(block._replace(without=np.array([1, 2])), np.dtype(float))
+    assert left.key[:, 0].tolist() == [0, 5]
+
+
+def test_a_query_that_is_no_number_is_refused():
+    with pytest.raises(RegardError, match="X: got NaN or infinity"):
+        tasks.ask(np.array([[np.nan]]), [], Kernel("gaussian", 1.0), np.dtype(float))

@@ -1,0 +1,88 @@
+"""Columns of a file: every usual way to write one is read, and everything wrong is said with its line."""
+
+import numpy as np
+import pytest
+
+from regard.errors import RegardError
+from regard.regression.report.columns import read
+
+WANTED = [("x", "a"), ("y", "b")]
+
+
+def file(tmp_path, text):
+    path = tmp_path / "data.csv"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a,b\n1,2\n3,4.5\n",
+        "b,a\n2,1\n4.5,3\n",
+        "a;b\n1;2\n3;4.5\n",
+        "a\tb\n1\t2\n3\t4.5\n",
+        "a|b\n1|2\n3|4.5",
+        '"a","b"\r\n"1","2"\r\n"3","4.5"\r\n',
+        "\ufeffa,b\n1,2\n3,4.5\n",
+        "\n a , b \n\n1, 2\n 3 ,45e-1\n\n",
+        '"x, y; z",a,b\n"text, more",1,2\n"two\nlines",3,4.5\n',
+    ],
+)
+def test_reads_what_programs_write(tmp_path, text):
+    columns = read("file", file(tmp_path, text), WANTED)
+    np.testing.assert_array_equal(columns.numbers, [[1.0, 2.0], [3.0, 4.5]])
+    assert columns.dropped == 0
+
+
+def test_numbers_are_read_to_the_last_digit(tmp_path):
+    numbers = [0.1, 1 / 3, 1e-308, 123456789.123456789]
+    text = "a,b\n" + "\n".join(f"{number!r},0" for number in numbers)
+    assert read("file", file(tmp_path, text), WANTED).numbers[:, 0].tolist() == numbers
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", r"^file: got data.csv, which is empty; needed a first line that names"),
+        (" \n\n", r"which is empty"),
+        (b"\xff\xfea,b", r"^file: got .*data.csv \(not UTF-8 text\)"),
+        ("A1,b\n1,2\n", r"^x: got 'a'; needed one of the columns 'A1', 'b'. Did you mean 'A1'\?"),
+        ("A,b\n1,2\n", r"^x: got 'a'; needed one of the columns 'A', 'b'. Did you mean 'A'\?"),
+        ("u,v\n1,2\n", r"^x: got 'a'; needed one of the columns 'u', 'v'. Names count as they are written."),
+        ("1,2\n3,4\n", r"^x: got 'a'; needed one of the columns '1', '2'. The first line must name the columns."),
+        ("a,a,b\n1,2,3\n", r"^x: got 'a', which 2 columns are called"),
+        ("a,b\n1,2\n3,four\n", r"^file: got 'four' in line 3 of data.csv, column 'b'; needed numbers. Choose"),
+        ("a;b\n1,5;2\n", r"^file: got '1,5' in line 2 of data.csv, column 'a'; .* decimal point"),
+        ("a,b\n1_000,2\n", r"^file: got '1_000' in line 2"),
+        ("a,b\n1,2,3\n", r"^file: got 3 cells in line 2 of data.csv; needed 2"),
+        ('a,b\n1,"2\n', r"^file: got data.csv: unexpected end of data; needed .* quotes closed"),
+        ("a,b\n1,\nNA,2\n3,4\ninf,5\n", r"^file: got 3 of 4 rows .* in 'a' or 'b': lines 2, 3, 5; .*--drop-missing"),
+        ("a,b\n1,nan\n3,4\n", r": line 2; needed a finite number"),
+    ],
+)
+def test_says_what_is_wrong_and_where(tmp_path, text, said):
+    with pytest.raises(RegardError, match=said):
+        read("file", file(tmp_path, text), WANTED)
+
+
+def test_names_only_the_first_of_many_lines(tmp_path):
+    with pytest.raises(RegardError, match=r"9 of 9 rows .*: lines 2, 3, 4, 5, 6, \.\.\.; needed"):
+        read("file", file(tmp_path, "a,b\n" + "1,\n" * 9), WANTED)
+
+
+def test_a_blank_elsewhere_does_not_matter(tmp_path):
+    assert len(read("file", file(tmp_path, "a,b,c\n1,2,\n3,4,text\n"), WANTED).numbers) == 2
+
+
+def test_drops_what_is_missing_when_asked(tmp_path):
+    columns = read("file", file(tmp_path, "a,b\n1,\n3,4\nnull,2\n"), WANTED, drop_missing=True)
+    assert columns.numbers.tolist() == [[3.0, 4.0]]
+    assert columns.dropped == 2
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(RegardError, match=r"^predict_at: got .*none.csv \(No such file or directory\)"):
+        read("predict_at", tmp_path / "none.csv", WANTED)
+    with pytest.raises(RegardError, match=r"\(Is a directory\)"):
+        read("file", tmp_path, WANTED)

@@ -1,0 +1,67 @@
+"""The fit of a file is the estimator's, and what is told of it can be computed by hand."""
+
+import sys
+
+import pytest
+
+from regard.errors import RegardError
+from regard.regression import NadarayaWatson
+from regard.regression.report.columns import read
+from regard.regression.report.fitted import fit
+from regard.regression.report.wishes import Wishes
+
+
+def test_is_the_estimator_on_the_columns(noisy):
+    fitted = fit(Wishes(noisy, ("x",), "y", kernel="epanechnikov", bandwidth="loo"))
+    numbers = read("file", noisy, [("x", "x"), ("y", "y")]).numbers
+    expected = NadarayaWatson("epanechnikov", "loo").fit(numbers[:, :1], numbers[:, 1])
+    assert fitted.model.bandwidth_ == expected.bandwidth_
+    assert fitted.left_out_error == pytest.approx(expected.criterion_)
+    assert fitted.r2 == pytest.approx(expected.score(numbers[:, :1], numbers[:, 1]))
+    assert fitted.left_out_r2 == pytest.approx(1 - expected.criterion_ / numbers[:, 1].var())
+    assert fitted.left_out_r2 < fitted.r2
+
+
+def test_a_weight_counts_repetitions(noisy, tmp_path):
+    lines = noisy.read_text(encoding="utf-8").splitlines()
+    repeated = [line for line in lines[1:] for _ in range(int(line.split(",")[3]))]
+    twice = tmp_path / "twice.csv"
+    twice.write_text("\n".join([lines[0], *repeated]), encoding="utf-8")
+    weighted = fit(Wishes(noisy, ("x",), "y", bandwidth="0.4", weights="count"))
+    plain = fit(Wishes(twice, ("x",), "y", bandwidth="0.4"))
+    assert weighted.left_out_error == pytest.approx(plain.left_out_error)
+    assert weighted.r2 == pytest.approx(plain.r2)
+    assert weighted.left_out_r2 == pytest.approx(plain.left_out_r2)
+
+
+def test_warnings_become_notes(tmp_path):
+    path = tmp_path / "flat.csv"
+    rows = "\n".join(f"{x},{(-1) ** x}" for x in range(40))
+    path.write_text(f"x,y\n{rows}\n", encoding="utf-8")
+    fitted = fit(Wishes(path, ("x",), "y"))
+    assert any("widest bandwidth" in note for note in fitted.notes)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x,y\n1,2\n", r"^file: got 1 row of numbers in data.csv; needed at least two"),
+        ("x,y\n", r"^file: got 0 rows of numbers"),
+        ("x,y\n1,2\n1,3\n", r"^x: got 1 in every row of column 'x'; needed a column whose values differ"),
+        ("x,y,w\n1,2,1\n2,3,-1\n", r"^weights: got from -1 to 1, 1 of them positive"),
+        ("x,y,w\n1,2,1\n2,3,0\n", r"^weights: got from 0 to 1, 1 of them positive; needed none negative, at least two"),
+    ],
+)
+def test_refuses_what_cannot_be_regressed(tmp_path, text, said):
+    path = tmp_path / "data.csv"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(RegardError, match=said):
+        fit(Wishes(path, ("x",), "y", weights="w" if "w" in text else None))
+
+
+def test_without_scikit_learn_it_names_the_extra(noisy, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    monkeypatch.setitem(sys.modules, "sklearn.base", None)
+    monkeypatch.delitem(sys.modules, "regard.regression.estimator", raising=False)
+    with pytest.raises(RegardError, match=r'pip install "regard\[regression\]"'):
+        fit(Wishes(noisy, ("x",), "y"))

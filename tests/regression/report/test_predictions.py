@@ -1,0 +1,54 @@
+"""Predictions read back exactly, at the rows of the data, on a grid, and elsewhere."""
+
+import csv
+
+import numpy as np
+import pytest
+
+from regard.errors import RegardError
+from regard.regression.report import predictions
+from regard.regression.report.fitted import fit
+from regard.regression.report.wishes import Wishes
+
+
+def written(wishes, elsewhere=None):
+    fitted = fit(wishes)
+    rows, notes = predictions.write(wishes, fitted, elsewhere)
+    table = list(csv.DictReader(wishes.predictions.read_text(encoding="utf-8").splitlines()))
+    assert len(table) == rows
+    return fitted, {name: np.array([float(row[name]) for row in table]) for name in table[0]}, notes
+
+
+def test_at_the_rows_of_the_data(noisy, tmp_path):
+    fitted, table, _ = written(Wishes(noisy, ("x",), "y", bandwidth="0.5", predictions=tmp_path / "p.csv"))
+    assert list(table) == ["x", "y", "predicted y", "lower 95%", "upper 95%", "standard error", "log mass"]
+    np.testing.assert_array_equal(table["x"], fitted.x[:, 0])
+    np.testing.assert_array_equal(table["y"], fitted.y)
+    np.testing.assert_array_equal(table["predicted y"], fitted.model.predict(fitted.x))
+    np.testing.assert_array_equal(table["upper 95%"], fitted.model.confidence_band(fitted.x).upper)
+    np.testing.assert_array_equal(table["log mass"], fitted.model.log_mass(fitted.x))
+
+
+def test_on_a_grid_of_two_columns_with_another_level(noisy, tmp_path):
+    wishes = Wishes(
+        noisy, ("x", "other"), "y", bandwidth="1,2", level=0.5, grid=4, predictions=tmp_path / "p.csv"
+    )  # fmt: skip
+    fitted, table, _ = written(wishes)
+    assert list(table)[:4] == ["x", "other", "predicted y", "lower 50%"]
+    assert len(table["x"]) == 16
+    at = np.stack([table["x"], table["other"]], -1)
+    np.testing.assert_allclose(table["predicted y"], fitted.model.predict(at), rtol=1e-12)
+
+
+def test_an_empty_window_is_nan_with_a_note(noisy, tmp_path):
+    wishes = Wishes(noisy, ("x",), "y", kernel="boxcar", bandwidth="0.5", predictions=tmp_path / "p.csv")
+    _, table, notes = written(wishes, elsewhere=np.array([[3.0], [99.0]]))
+    assert np.isnan(table["predicted y"]).tolist() == [False, True]
+    assert table["log mass"][1] == -np.inf
+    assert any("1 of 2 queries have no observation" in note for note in notes)
+
+
+def test_a_file_that_cannot_be_written_is_refused(noisy, tmp_path):
+    wishes = Wishes(noisy, ("x",), "y", bandwidth="0.5", predictions=tmp_path)
+    with pytest.raises(RegardError, match=r"^predictions: got .* \(Is a directory\); needed a file that can be"):
+        predictions.write(wishes, fit(wishes), None)

@@ -1,0 +1,48 @@
+"""A file in one call: table, figure and predictions; and nothing written where something is wrong."""
+
+from dataclasses import replace
+
+import pytest
+
+from regard.errors import RegardError
+from regard.regression.report import Wishes, run
+
+
+def test_leaves_figure_and_predictions_behind(noisy, tmp_path, capsys):
+    out, predicted = tmp_path / "fit.svg", tmp_path / "p.csv"
+    run(Wishes(noisy, ("x",), "y", kernel="boxcar", bandwidth="0.01", grid=7, out=out, predictions=predicted,
+               variance="global"))  # fmt: skip
+    printed = capsys.readouterr().out
+    assert "leave-one-out error" in printed
+    assert "note: " in printed
+    assert f"wrote {out}" in printed
+    assert f"wrote {predicted}, 7 rows" in printed
+    assert "not of the true curve</text>" in out.read_text(encoding="utf-8")
+
+
+def test_three_columns_have_no_figure_and_it_says_so(noisy, tmp_path, capsys):
+    out = tmp_path / "fit.svg"
+    run(Wishes(noisy, ("x", "other", "count"), "y", bandwidth="1", out=out))
+    assert "no figure: a fit on 3 columns has no picture" in capsys.readouterr().out
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"out": "fit.jpeg"}, r"^out: got 'fit.jpeg'; needed a file name that ends in .svg, .png or .pdf"),
+        ({"kernel": "gausian"}, r"^kernel: got 'gausian'; needed one of gaussian, laplacian"),
+        ({"degree": 2}, r"^degree: got 2"),
+        ({"empty": "zero"}, r"^empty: got 'zero'"),
+        ({"predict_at": "noisy.csv", "x": ("z",)}, r"^x: got 'z'; needed one of the columns 'x', 'other'"),
+    ],
+)
+def test_nothing_is_written_or_told_where_something_is_wrong(noisy, tmp_path, capsys, changed, said):
+    for name in ("out", "predict_at"):
+        if name in changed:
+            changed = {**changed, name: tmp_path / changed[name]}
+    wishes = replace(Wishes(noisy, ("x",), "y", predictions=tmp_path / "p.csv"), **changed)
+    with pytest.raises(RegardError, match=said):
+        run(wishes)
+    assert capsys.readouterr().out == ""
+    assert [path.name for path in tmp_path.iterdir()] == ["noisy.csv"]

@@ -1,0 +1,51 @@
+"""What a user asks for: words into bandwidths, and what can be refused before a file is read."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from regard.errors import RegardError
+from regard.regression import Nearest
+from regard.regression.report.wishes import Wishes, bandwidth_of, check
+
+WISHES = Wishes(Path("data.csv"), ("a", "b"), "y")
+
+
+def test_words_and_numbers():
+    assert bandwidth_of("loo", 1) == "loo"
+    assert bandwidth_of("0.25", 2) == 0.25
+    assert bandwidth_of("nearest:20", 1) == Nearest(20)
+    assert bandwidth_of("nearest:loo", 1) == Nearest("loo")
+    np.testing.assert_array_equal(bandwidth_of("0.5, 2", 2), [0.5, 2.0])
+
+
+@pytest.mark.parametrize("text", ["wide", "-1", "0", "nan", "inf", "1,2,3", "nearest:0", "nearest:few", "nearest", ""])
+def test_refuses_what_is_no_bandwidth(text):
+    with pytest.raises(RegardError, match=r"^bandwidth: got .*; needed a positive number, 2 of them with commas"):
+        bandwidth_of(text, 2)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"x": ("a", "a")}, r"^x: got column 'a' more than once"),
+        ({"y": "b"}, r"^x: got column 'b' more than once"),
+        ({"grid": 1, "predictions": Path("p.csv")}, r"^grid: got 1; needed at least 2"),
+        ({"grid": 5, "predict_at": Path("q.csv"), "predictions": Path("p.csv")}, r"^grid: got 5 and --predict-at"),
+        ({"grid": 5}, r"^predictions: got no file, but places"),
+        ({"level": 95.0}, r"^level: got 95; needed a number between 0 and 1"),
+        ({"variance": "none"}, r"^variance: got 'none'; needed local or global"),
+        ({"bandwidth": "wide"}, r"^bandwidth: got 'wide'"),
+        ({"out": Path("no/such/fit.svg")}, r"^out: got .* \(there is no folder no.such\)"),
+        ({"predictions": Path()}, r"^predictions: got \. \(it is a folder\)"),
+    ],
+)
+def test_refuses_before_a_file_is_read(changed, said):
+    with pytest.raises(RegardError, match=said):
+        check(replace(WISHES, **changed))
+
+
+def test_what_is_in_order_passes():
+    check(replace(WISHES, weights="w", grid=5, predictions=Path("p.csv"), out=Path("fit.svg")))

@@ -1,0 +1,82 @@
+"""Arrays come in as NumPy or torch, are checked, and go back as they came."""
+
+import numpy as np
+import pytest
+import torch
+from tests.regression.curves import wave
+
+from regard import RegardError
+from regard.regression import NadarayaWatson, arrays
+
+
+def test_a_memory_map_is_read_block_by_block(tmp_path, monkeypatch):
+    x, y = wave()
+    model = NadarayaWatson(bandwidth=0.5).fit(x, y)
+    queries = np.linspace(0, 4, 1001).reshape(-1, 1)
+    np.save(tmp_path / "queries.npy", queries)
+    mapped = np.load(tmp_path / "queries.npy", mmap_mode="r")
+    monkeypatch.setattr(arrays, "ROWS_AT_ONCE", 64)
+    blocks = list(arrays.queries(model, mapped, model.smoother_.data.key))
+    assert [len(block) for block in blocks] == [64] * 15 + [41]
+    in_blocks = model.predict(mapped)
+    monkeypatch.undo()
+    np.testing.assert_allclose(in_blocks, model.predict(queries), rtol=1e-12)
+
+
+def test_lists_and_tensors_are_answered_in_blocks_too(monkeypatch):
+    x, y = wave()
+    model = NadarayaWatson(bandwidth=0.5).fit(x, y)
+    expected = model.predict(x)
+    monkeypatch.setattr(arrays, "ROWS_AT_ONCE", 8)
+    np.testing.assert_allclose(model.predict(x.tolist()), expected, rtol=1e-12)
+    np.testing.assert_allclose(model.predict(torch.tensor(x)), expected, rtol=1e-12)
+
+
+def test_a_bad_block_is_found_wherever_it_is(monkeypatch):
+    x, y = wave()
+    model = NadarayaWatson(bandwidth=0.5).fit(x, y)
+    monkeypatch.setattr(arrays, "ROWS_AT_ONCE", 8)
+    x[50] = np.nan
+    with pytest.raises(ValueError, match="contains NaN"):
+        model.predict(x)
+    with pytest.raises(RegardError, match="X: got NaN or infinity"):
+        model.predict(torch.tensor(x))
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "weight", "words"),
+    [
+        (torch.zeros(3), torch.zeros(3), None, "X: got shape (3,)"),
+        (torch.zeros(3, 1), torch.zeros(4), None, "X of shape (3, 1) with y of shape (4,)"),
+        (torch.zeros(3, 1), torch.full((3,), torch.inf), None, "y: got NaN or infinity"),
+        (torch.full((3, 1), torch.nan), torch.zeros(3), None, "X: got NaN or infinity"),
+        (torch.zeros(3, 1), torch.zeros(3), torch.tensor([1.0, -1.0, 1.0]), "smallest -1.0"),
+        (torch.zeros(3, 1), torch.zeros(3), torch.zeros(3), "sample_weight: got zeros only"),
+        (torch.zeros(3, 1), None, None, "y: got None"),
+        (torch.zeros(3, 1, dtype=torch.complex64), torch.zeros(3), None, "torch.complex64"),
+    ],
+)
+def test_tensors_that_are_refused(x, y, weight, words):
+    with pytest.raises(RegardError) as refused:
+        NadarayaWatson(bandwidth=1.0).fit(x, y, weight)
+    assert words in str(refused.value)
+
+
+def test_a_tensor_with_other_columns_is_refused():
+    x, y = wave(dim=2)
+    with pytest.raises(RegardError, match="3 features"):
+        NadarayaWatson(bandwidth=1.0).fit(x, y).predict(torch.zeros(2, 3))
+
+
+@pytest.mark.parametrize(("given", "kept"), [(torch.int64, torch.float64), (torch.bfloat16, torch.float32)])
+def test_other_dtypes_become_floats(given, kept):
+    x = torch.arange(5).reshape(-1, 1).to(given)
+    assert NadarayaWatson(bandwidth=1.0).fit(x, x[:, 0]).predict(x).dtype == kept
+
+
+def test_the_answer_comes_as_the_queries_did():
+    x, y = wave()
+    on_arrays, on_tensors = (NadarayaWatson(bandwidth=1.0).fit(*data) for data in ((x, y), (torch.tensor(x), y)))
+    assert isinstance(on_tensors.predict(x), np.ndarray)
+    assert isinstance(on_arrays.predict(torch.tensor(x)), torch.Tensor)
+    np.testing.assert_allclose(on_tensors.predict(x), on_arrays.predict(x), rtol=1e-12)

@@ -1,0 +1,42 @@
+"""Bands are built from the hat matrix and residuals, in every way the variance is computed."""
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+from tests.regression.curves import KERNELS, wave
+
+from regard import RegardError
+from regard.regression import NadarayaWatson
+
+
+@pytest.mark.parametrize("degree", [0, 1])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_the_formula(kernel, degree):
+    x, y = wave()
+    model = NadarayaWatson(kernel, 0.9, degree=degree).fit(x, y)
+    hat, query = model.weights(x), np.linspace(0.5, 3.5, 7).reshape(-1, 1)
+    squared = (y - hat @ y) ** 2
+    left = 1 - 2 * np.diag(hat) + (hat**2).sum(1)
+    pooling = NadarayaWatson(kernel, 0.9).fit(x, y).weights(x)
+    for variance, noise in (
+        ("global", np.full(len(y), squared.sum() / left.sum())),
+        ("local", (pooling @ squared) / (pooling @ left)),
+    ):
+        band = model.confidence_band(query, 0.9, variance)
+        error = np.sqrt(model.weights(query) ** 2 @ noise)
+        np.testing.assert_allclose(band.standard_error, error, rtol=1e-8)
+        np.testing.assert_allclose(band.mean, model.predict(query), rtol=1e-12)
+        np.testing.assert_allclose(band.upper - band.lower, 2 * norm.ppf(0.95) * error, rtol=1e-8)
+
+
+@pytest.mark.parametrize("level", [0, 1, 95, "high"])
+def test_a_level_is_a_probability(level):
+    x, y = wave()
+    with pytest.raises(RegardError, match="level: got"):
+        NadarayaWatson(bandwidth=0.5).fit(x, y).confidence_band(x, level)
+
+
+def test_an_unknown_variance_is_refused():
+    x, y = wave()
+    with pytest.raises(RegardError, match="variance: got 'robust'"):
+        NadarayaWatson(bandwidth=0.5).fit(x, y).confidence_band(x, variance="robust")

@@ -1,0 +1,36 @@
+"""What both estimators can be asked: masses, pools that merge, weights."""
+
+import numpy as np
+import torch
+from tests.regression.curves import KERNELS, wave
+
+import regard
+from regard.regression import NadarayaWatson
+
+
+def test_the_log_of_the_kernel_mass():
+    x, y = wave(dim=2)
+    weight = np.random.default_rng(0).uniform(0.5, 2, len(x))
+    query = np.array([[1.0, 2.0], [9.0, 9.0]])
+    model = NadarayaWatson(bandwidth=[0.5, 0.7]).fit(x, y, weight)
+    distance = np.sqrt((((query[:, None] - x) / [0.5, 0.7]) ** 2).sum(-1))
+    expected = np.log((weight * KERNELS["gaussian"](distance)).sum(1))
+    np.testing.assert_allclose(model.log_mass(query), expected, rtol=1e-10)
+    assert NadarayaWatson("boxcar", 1.0).fit(x, y).log_mass([[9.0, 9.0]])[0] == -np.inf
+
+
+def test_pools_of_disjoint_data_have_an_exact_union():
+    x, y = wave(dim=1)
+    whole = NadarayaWatson(bandwidth=0.5).fit(x, y)
+    parts = [NadarayaWatson(bandwidth=0.5).fit(x[rows], y[rows]).pool(x) for rows in (slice(0, 20), slice(20, 53))]
+    joined = regard.merge([regard.Attended(*map(torch.from_numpy, part[:2])) for part in parts])
+    np.testing.assert_allclose(joined.output[:, 0], whole.predict(x), rtol=1e-12)
+    np.testing.assert_allclose(joined.log_mass, whole.log_mass(x), rtol=1e-12)
+
+
+def test_weights_of_means_are_a_convex_combination():
+    x, y = wave(dim=2)
+    far = np.array([[2.0, 2.0], [1e4, -1e4]])
+    hat = NadarayaWatson(bandwidth=0.5).fit(x, y).weights(far)
+    assert (hat >= 0).all()
+    np.testing.assert_allclose(hat.sum(1), 1.0, rtol=1e-12)

@@ -1,0 +1,58 @@
+"""Widths that follow the distance to the k-th neighbour."""
+
+import numpy as np
+import pytest
+import torch
+from tests.regression.curves import KERNELS, estimate, wave
+
+from regard import RegardError
+from regard.regression import NadarayaWatson, Nearest
+from regard.regression.nearest import widths
+from regard.regression.sums import Data
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_each_query_has_its_own_width(kernel):
+    x, y = wave()
+    query = np.array([[-3.0], [1.0], [3.9]])
+    model = NadarayaWatson(kernel, Nearest(9)).fit(x, y)
+    assert model.bandwidth_ == Nearest(9)
+    expected = [estimate(q, x, y, kernel, np.sort(np.abs(x[:, 0] - q))[8]) for q in query]
+    np.testing.assert_allclose(model.predict(query), expected, rtol=1e-9)
+    np.testing.assert_allclose(model.weights(query) @ y, expected, rtol=1e-9)
+
+
+def test_columns_are_measured_in_standard_deviations():
+    x, y = wave(dim=2)
+    scaled = x * [1.0, 1000.0]
+    models = [NadarayaWatson(bandwidth=Nearest(9), degree=1).fit(data, y) for data in (x / x.std(0), scaled)]
+    np.testing.assert_allclose(models[0].predict(x / x.std(0)), models[1].predict(scaled), rtol=1e-9)
+    slopes = models[0].derivative(x / x.std(0)) / x.std(0), models[1].derivative(scaled) * [1.0, 1000.0]
+    np.testing.assert_allclose(*slopes, rtol=1e-7)
+
+
+def test_weights_count_and_the_row_itself_does_not():
+    key = torch.tensor([[0.0], [1.0], [2.5], [7.0]], dtype=torch.float64)
+    data = Data(key, key, torch.tensor([2.0, 1.0, 1.0, 1.0], dtype=torch.float64))
+    assert widths(key[:1], data, 3).item() == 1.0
+    own = torch.arange(4)
+    assert widths(key, data, 2, own)[:, 0].tolist() == [1.0, 1.0, 2.5, 6.0]
+    assert widths(key, data, 1, own, exclude=1)[:, 0].tolist() == [2.5, 6.0, 2.5, 6.0]
+    assert widths(key, data, 99)[:, 0].tolist() == [7.0, 6.0, 4.5, 7.0]
+
+
+def test_keys_that_coincide_with_the_query_are_pooled_alone():
+    model = NadarayaWatson("epanechnikov", Nearest(2)).fit([[1.0], [1.0], [2.0]], [3.0, 5.0, 100.0])
+    assert model.predict([[1.0]]) == pytest.approx(4.0)
+
+
+def test_the_width_that_adapts_has_no_derivative_at_degree_0():
+    x, y = wave()
+    with pytest.raises(RegardError, match="kinks where neighbours change"):
+        NadarayaWatson(bandwidth=Nearest(9)).fit(x, y).derivative(x)
+
+
+@pytest.mark.parametrize("k", [0, 2.5, True, "best"])
+def test_what_is_not_a_number_of_neighbours(k):
+    with pytest.raises(RegardError, match="k: got"):
+        Nearest(k)

@@ -1,0 +1,45 @@
+"""One width per dimension, by gradient: it leaves a useless column wide and never makes the criterion worse."""
+
+import numpy as np
+import pytest
+from tests.regression.curves import wave
+
+from regard import RegardError
+from regard.regression import BandwidthWarning, NadarayaWatson, per_dimension
+from regard.regression.criteria import CRITERIA
+
+CASES = [("gaussian", 0, "loo"), ("biweight", 0, "loo"), ("gaussian", 1, "loo"), ("gaussian", 0, "aicc")]
+
+
+@pytest.mark.parametrize(("kernel", "degree", "criterion"), CASES)
+@pytest.mark.filterwarnings("ignore:the bandwidth of column:regard.regression.BandwidthWarning")
+def test_it_finds_a_lower_criterion(kernel, degree, criterion):
+    x, y = wave(61, dim=2)
+    common = NadarayaWatson(kernel, criterion, degree=degree).fit(x, y)
+    own = NadarayaWatson(kernel, criterion, degree=degree, per_dimension=True).fit(x, y)
+    assert own.criterion_ < common.criterion_ - 1e-4
+    if kernel == "gaussian":
+        for factor in ([1.1, 1.0], [1.0, 1.1], [0.9, 1.0], [1.0, 0.9]):
+            near = NadarayaWatson(kernel, own.bandwidth_ * factor, degree=degree).fit(x, y)
+            assert _criterion(near, criterion) > own.criterion_ - 1e-6
+
+
+def test_a_column_that_tells_nothing_is_wide_and_named(monkeypatch):
+    generator = np.random.default_rng(0)
+    x = generator.uniform(0, 4, (80, 2))
+    y = 2 * np.sin(2 * x[:, 0]) + 0.1 * generator.standard_normal(80)
+    narrow, wide = NadarayaWatson(per_dimension=True).fit(x, y).bandwidth_
+    assert wide > 10 * narrow
+    monkeypatch.setattr(per_dimension, "WIDEST", 0.5)
+    with pytest.warns(BandwidthWarning, match="column 1 grew"):
+        NadarayaWatson(per_dimension=True).fit(x, y)
+
+
+def test_a_flat_kernel_has_no_gradient():
+    x, y = wave(dim=2)
+    with pytest.raises(RegardError, match="A boxcar is flat"):
+        NadarayaWatson("boxcar", per_dimension=True).fit(x, y)
+
+
+def _criterion(model, name):
+    return float(CRITERIA[name](model.smoother_, 0).value)

@@ -1,0 +1,88 @@
+"""The search finds the lowest criterion, on all rows or by way of a sample, and tells where it stopped at an edge."""
+
+import numpy as np
+import pytest
+from tests.regression.curves import KERNELS, left_out, two_valleys, wave
+
+from regard import RegardError
+from regard.regression import NadarayaWatson, search
+
+
+def criterion(x, y, kernel, width, **how):
+    return np.mean((y - left_out(x, y, kernel, width, **how)) ** 2)
+
+
+def test_it_does_not_stop_in_the_wrong_valley():
+    x, y = two_valleys()
+    widths = np.geomspace(0.002, 0.3, 120)
+    values = np.array([criterion(x, y, "gaussian", width) for width in widths])
+    valleys = [i for i in range(1, 119) if values[i] < min(values[i - 1], values[i + 1])]
+    assert len(valleys) == 2, "these data are here for their two local minima"
+    best = widths[values.argmin()]
+    other = widths[max(valleys, key=lambda i: values[i])]
+    model = NadarayaWatson().fit(x, y)
+    assert abs(np.log(model.bandwidth_ / best)) < 0.05 < abs(np.log(model.bandwidth_ / other))
+    assert model.criterion_ <= values.min()
+    assert model.criterion_ == pytest.approx(criterion(x, y, "gaussian", model.bandwidth_), rel=1e-10)
+
+
+@pytest.mark.parametrize("degree", [0, 1])
+def test_the_width_has_five_digits(degree):
+    x, y = wave()
+    width = NadarayaWatson(degree=degree).fit(x, y).bandwidth_
+    steps = width * np.exp([-1e-3, 0.0, 1e-3])
+    below, here, above = (criterion(x, y, "gaussian", step, degree=degree) for step in steps)
+    off = 1e-3 * (below - above) / (2 * (below - 2 * here + above))
+    assert abs(off) < 5e-6
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_no_width_of_a_fine_scan_is_better(kernel):
+    x, y = wave(41, seed=3)
+    model = NadarayaWatson(kernel).fit(x, y)
+    scan = min(criterion(x, y, kernel, width) for width in np.geomspace(0.1, 8, 150))
+    # A compact kernel makes the criterion rough, a boxcar a step function: their lowest step may be missed by little.
+    assert model.criterion_ <= scan * (1.005 if kernel not in search.SMOOTH_KERNELS else 1 + 1e-9)
+    assert model.criterion_ == pytest.approx(criterion(x, y, kernel, model.bandwidth_), rel=1e-9)
+
+
+def test_several_dimensions_share_one_factor():
+    x, y = wave(dim=2)
+    x[:, 1] *= 100
+    model = NadarayaWatson().fit(x, y)
+    assert model.bandwidth_.shape == (2,)
+    np.testing.assert_allclose(model.bandwidth_ / x.std(0), (model.bandwidth_ / x.std(0))[0])
+    assert model.criterion_ == pytest.approx(criterion(x, y, "gaussian", model.bandwidth_), rel=1e-10)
+
+
+def test_the_scan_of_a_sample_leads_to_the_same_width(monkeypatch):
+    x, y = wave(1500)
+    whole = NadarayaWatson().fit(x, y)
+    monkeypatch.setattr(search, "SCAN_ROWS", 300)
+    sampled = NadarayaWatson().fit(x, y)
+    assert len(sampled.trials_.tried) < len(whole.trials_.tried) / 2
+    assert sampled.bandwidth_ == pytest.approx(whole.bandwidth_, rel=1e-5)
+
+
+def test_neighbours_in_time_are_left_out():
+    generator = np.random.default_rng(0)
+    x = np.linspace(0, 4, 80).reshape(-1, 1)
+    noise = np.convolve(generator.standard_normal(84), np.ones(5) / 2, "valid")
+    y = 2 * np.sin(x[:, 0]) + noise
+    fooled, careful = NadarayaWatson().fit(x, y), NadarayaWatson(exclude=4).fit(x, y)
+    assert careful.bandwidth_ > 1.5 * fooled.bandwidth_
+    assert careful.criterion_ == pytest.approx(criterion(x, y, "gaussian", careful.bandwidth_, exclude=4), rel=1e-10)
+
+
+def test_rows_without_neighbours_are_counted():
+    x = np.concatenate([wave(40)[0], [[100.0]]])
+    y = np.concatenate([wave(40)[1], [3.0]])
+    model = NadarayaWatson("epanechnikov").fit(x, y)
+    assert model.loo_alone_ == 1
+    assert model.criterion_ == pytest.approx(criterion(x, y, "epanechnikov", model.bandwidth_), rel=1e-9)
+
+
+def test_one_row_is_not_enough():
+    with pytest.raises(RegardError, match="1 sample"):
+        NadarayaWatson().fit([[1.0]], [1.0])
+    assert NadarayaWatson(bandwidth=1.0).fit([[1.0]], [5.0]).predict([[9.0]]) == pytest.approx(5.0)
