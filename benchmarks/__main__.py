@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import additive, dot, imports, memory, multihead, report
+from benchmarks import additive, distance_gpu, dot, imports, memory, multihead, regression, report
 from benchmarks.measure import machine
 
 SUITES = {
@@ -20,7 +20,9 @@ SUITES = {
     "multihead": multihead.run,
     "additive": additive.run,
     "memory": memory.run,
+    "regression": regression.run,
     "imports": imports.run,
+    "distance": distance_gpu.run,
 }
 RESULTS = Path(__file__).parent / "results"
 

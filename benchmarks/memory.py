@@ -33,14 +33,19 @@ def _measure(tokens: int, hidden: int) -> dict:
     small = torch.randn(1, 600, hidden, requires_grad=True)
     regard.attend(small, small, small, score, backend="blocked").sum().backward()
     x = torch.randn(1, tokens, hidden, requires_grad=True)
-    Path("/proc/self/clear_refs").write_text("5")
-    before = _peak()
+    clear_peak()
+    before = peak()
     regard.attend(x, x, x, score, backend="blocked").sum().backward()
-    return {"peak_bytes": _peak() - before}
+    return {"peak_bytes": peak() - before}
 
 
-def _peak() -> int:
-    """The kernel's own mark, reset by writing to clear_refs: the one that getrusage tells begins with the parent's."""
+def clear_peak() -> None:
+    """Let the mark of the most memory begin anew."""
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def peak() -> int:
+    """The kernel's own mark of the most memory held: the one that getrusage tells begins with the parent's."""
     found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
     assert found is not None
     return int(found[1]) * 1024

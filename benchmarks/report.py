@@ -78,6 +78,27 @@ def _memory(row: dict) -> str:
     return f"| {what} | textbook (computed) | {_size(textbook)} | {_size(ours)} | {textbook / ours:.0f}x |"
 
 
+def _regression(row: dict) -> str:
+    points = f"{row['points']:,}"
+    match row["kind"]:
+        case "pooled":
+            what = (
+                f"`NadarayaWatson`, {row['kernel']}, {points} points and queries, width {row['share']:g} of the range"
+            )
+            told = f"{what}, error {row['error']:.0e}, {_size(row['peak_bytes'])}"
+        case "fitted":
+            told = f"`NadarayaWatson`, leave-one-out fit, {row['kernel']}, {points} points, {_size(row['peak_bytes'])}"
+        case "searched":
+            (peer, theirs), (_, ours) = row["seconds"].items()
+            ratio = theirs["median"] / ours["median"]
+            what = f"`NadarayaWatson`, leave-one-out fit, gaussian, {points} points"
+            return f"| {what} | {peer} | {_time(theirs['median'])} | {_time(ours['median'])} | {ratio:.0f}x |"
+        case _:
+            worst = row["errors"]["regard.attend"]
+            return _compared(f"`attend`, Gaussian in three dimensions, {points} x {points}, error {worst:.0e}", row)
+    return f"| {told} | | | {_time(row['seconds']['median'])} | |"
+
+
 def _imports(row: dict) -> str:
     return f"| {row['what']}, after `import torch` | | | {_time(row['median'])} | |"
 
@@ -92,6 +113,8 @@ def _machine(suite: dict) -> str:
 
 
 def _time(seconds: float) -> str:
+    if seconds >= 1:
+        return f"{seconds:.3g} s"
     return f"{seconds * 1e6:.0f} µs" if seconds < 1e-3 else f"{seconds * 1e3:.3g} ms"
 
 
@@ -104,8 +127,19 @@ SHORT: dict[str, Callable[[dict], bool]] = {
     "dot": lambda row: row["shape"][2] in (8, 2048) and row["mask"] == "none",
     "multihead": lambda row: row["tokens"] == 512,
     "memory": lambda row: row["tokens"] == 8192,
+    "regression": lambda row: (
+        row.get("kernel") not in ("boxcar", "triangular", "biweight", "tricube", "cosine_kernel")
+        and row.get("share", 1e-3) == 1e-3
+    ),
 }
-RENDERED = {"dot": _dot, "multihead": _multihead, "additive": _additive, "memory": _memory, "imports": _imports}
+RENDERED = {
+    "dot": _dot,
+    "multihead": _multihead,
+    "additive": _additive,
+    "memory": _memory,
+    "regression": _regression,
+    "imports": _imports,
+}
 
 
 if __name__ == "__main__":
