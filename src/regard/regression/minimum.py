@@ -11,12 +11,13 @@ MOST_STEPS = 12
 NEAR = 0.02
 APART = 0.01
 SETTLED = 1e-3
-# The low ground of a curve is scanned again. Of a smooth one: gaps with an end below this share of the way from the
-# lowest value to the highest, one place in each. Of a rough one: gaps that come near to the lowest value, more places.
-LOW = 0.25
-NEARLY = 0.02
-MOST_GAPS = 12
-INSIDE = 4
+# The low ground of a curve is scanned again: so many of its lowest gaps, with so many places in each. Of a smooth curve
+# low is an end below this share of the way from the lowest value to the highest, of a rough one near to the lowest.
+LOW, GAPS = 0.25, 6
+NEARLY, GAPS_OF_ROUGH, INSIDE_ROUGH = 0.02, 12, 4
+
+
+Scan = Callable[[Sequence[float]], Sequence[float]]
 
 
 class Minimum(NamedTuple):
@@ -30,16 +31,39 @@ class Minimum(NamedTuple):
 class Curve:
     """A function and the points at which it was evaluated, in order of their places."""
 
-    def __init__(self, function: Callable[[float], float], rounding: float) -> None:
-        """rounding: the relative error of a value; what differs by less is a tie, and ties go to the larger place."""
+    def __init__(self, function: Callable[[float], float], rounding: float, scan: Scan | None = None) -> None:
+        """rounding: the relative error of a value; what differs by less is a tie, and ties go to the larger place.
+
+        scan: the function at many places at once, where that is faster; its values may be rounded a little more.
+        """
         self.function = function
         self.rounding = rounding
+        self.scan = scan
+        self.scanned: set[float] = set()
         self.places: list[float] = []
         self.values: list[float] = []
 
     def at(self, place: float) -> float:
         """Evaluate and remember; not a number counts as infinitely bad."""
-        value = self.function(place)
+        return self._remember(place, self.function(place))
+
+    def at_all(self, places: Sequence[float]) -> None:
+        """The same at many places."""
+        if self.scan is None:
+            values = [self.function(place) for place in places]
+        else:
+            values = self.scan(places)
+            self.scanned.update(places)
+        for place, value in zip(places, values, strict=True):
+            self._remember(place, value)
+
+    def settle(self) -> None:
+        """Evaluate the lowest point by the function itself, if it comes from a scan."""
+        best = self.best()
+        if self.places[best] in self.scanned:
+            self.values[best] = self.function(self.places[best])
+
+    def _remember(self, place: float, value: float) -> float:
         value = float("inf") if np.isnan(value) else value
         index = int(np.searchsorted(self.places, place))
         self.places.insert(index, place)
@@ -54,7 +78,12 @@ class Curve:
 
 
 def minimise(
-    function: Callable[[float], float], grid: Sequence[float], rounding: float, *, rough: bool = False
+    function: Callable[[float], float],
+    grid: Sequence[float],
+    rounding: float,
+    *,
+    rough: bool = False,
+    scan: Scan | None = None,
 ) -> tuple[Minimum, Curve]:
     """The lowest point over the range of the grid.
 
@@ -62,34 +91,33 @@ def minimise(
     Valleys are polished in order of their depth, as long as a
     parabola through three points lets them reach below the best one so far.
     """
-    curve = Curve(function, rounding)
-    for place in grid:
-        curve.at(place)
+    curve = Curve(function, rounding, scan)
+    curve.at_all(grid)
     values = np.array(curve.values)
     lowest, highest = values.min(), values[np.isfinite(values)].max(initial=-np.inf)
     if rough:
-        _scan_low_ground(curve, lowest + NEARLY * abs(lowest), INSIDE)
+        _scan_low_ground(curve, lowest + NEARLY * abs(lowest), GAPS_OF_ROUGH, INSIDE_ROUGH)
     else:
-        _scan_low_ground(curve, lowest + LOW * (highest - lowest), 1)
+        _scan_low_ground(curve, lowest + LOW * (highest - lowest), GAPS, 1)
     places, values = list(curve.places), list(curve.values)
     valleys = [i for i in range(1, len(places) - 1) if values[i] <= values[i - 1] and values[i] <= values[i + 1]]
     hopes = sorted((_hope(places[i - 1 : i + 2], values[i - 1 : i + 2]), places[i]) for i in valleys)
     for hope, place in hopes:
         if hope <= min(curve.values):
             polish(curve, place)
+    curve.settle()
     best = curve.best()
     edge = -1 if best == 0 else (1 if best == len(curve.places) - 1 else 0)
     return Minimum(curve.places[best], curve.values[best], edge), curve
 
 
-def _scan_low_ground(curve: Curve, below: float, inside: int) -> None:
+def _scan_low_ground(curve: Curve, below: float, most: int, inside: int) -> None:
     """Evaluate that many more places in the gaps of the grid with an end at or below a value, the lowest gaps first."""
     places, values = np.array(curve.places), np.array(curve.values)
     lower_end = np.minimum(values[:-1], values[1:])
     low = np.flatnonzero(lower_end <= below)
-    for gap in low[np.argsort(lower_end[low], kind="stable")[:MOST_GAPS]]:
-        for place in np.linspace(places[gap], places[gap + 1], inside + 2)[1:-1]:
-            curve.at(float(place))
+    gaps = low[np.argsort(lower_end[low], kind="stable")[:most]]
+    curve.at_all([float(x) for gap in gaps for x in np.linspace(places[gap], places[gap + 1], inside + 2)[1:-1]])
 
 
 def polish(curve: Curve, place: float) -> None:
@@ -131,15 +159,14 @@ def _interpolated(curve: Curve, index: int) -> float | None:
     reach = float(np.abs(places[nearest] - here).max())
     if len(nearest) < 3 or reach == 0 or not np.isfinite(values[index - 1 : index + 2]).all():
         return None
-    polynomial = np.polynomial.Polynomial.fit(
-        (places[nearest] - here) / reach, values[nearest] - values[index], len(nearest) - 1
-    )
-    flat = polynomial.deriv().roots()
-    flat = flat[np.abs(flat.imag) < 1e-9].real * reach + here
-    inside = flat[(flat > left) & (flat < right)]
+    powers = np.vander((places[nearest] - here) / reach)
+    polynomial = np.linalg.solve(powers, values[nearest] - values[index])
+    flat = np.roots(np.polyder(polynomial))
+    flat = flat[np.abs(flat.imag) < 1e-9].real
+    inside = flat[(flat * reach + here > left) & (flat * reach + here < right)]
     if not len(inside):
         return None
-    return float(inside[np.argmin(polynomial((inside - here) / reach))])
+    return float(inside[np.argmin(np.polyval(polynomial, inside))] * reach + here)
 
 
 def _spread(places: np.ndarray, order: np.ndarray) -> np.ndarray:

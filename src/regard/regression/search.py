@@ -13,6 +13,7 @@ all rows only would be missed.
 
 import math
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -21,8 +22,9 @@ import torch
 from torch import Tensor
 
 from regard.errors import RegardError
+from regard.regression import side_by_side
 from regard.regression.criteria import CRITERIA
-from regard.regression.minimum import Curve, minimise, polish
+from regard.regression.minimum import Curve, Scan, minimise, polish
 from regard.regression.rules import relative_to_gaussian, spread
 from regard.regression.smoother import Smoother
 from regard.regression.sums import Data
@@ -70,6 +72,16 @@ class Judge:
         judgement = CRITERIA[self.criterion](self.smoother_at(place), self.exclude)
         return self.remember(place, float(judgement.value), judgement.alone)
 
+    @property
+    def scan(self) -> Scan | None:
+        """The criterion at many places at once, where there is such a way."""
+        return self._at_all if side_by_side.suits(self.smoother, self.criterion, self.exclude) else None
+
+    def _at_all(self, places: Sequence[float]) -> list[float]:
+        judgements = side_by_side.judge(self.smoother, [math.exp(place) for place in places])
+        pairs = zip(places, judgements, strict=True)
+        return [self.remember(place, float(found.value), found.alone) for place, found in pairs]
+
     def remember(self, place: float, value: float, alone: int) -> float:
         """Keep what was found at a place, and say it where that is wanted."""
         self.alone[place] = alone
@@ -111,11 +123,11 @@ def find_width(judge: Judge) -> Found:
     grid = np.linspace(low, high, max(math.ceil((high - low) / step), 2) + 1).tolist()
     if judge.rows > SCAN_ROWS:
         sample, share = judge.sampled()
-        lowest, _ = minimise(sample.at, grid, _rounding(smoother.data), rough=rough)
+        lowest, _ = minimise(sample.at, grid, _rounding(smoother.data), rough=rough, scan=sample.scan)
         dim = smoother.data.key.shape[-1]
         curve = _valley(judge, lowest.place + math.log(share) / (dim + 4), (low, high))
     else:
-        _, curve = minimise(judge.at, grid, _rounding(smoother.data), rough=rough)
+        _, curve = minimise(judge.at, grid, _rounding(smoother.data), rough=rough, scan=judge.scan)
     found = _found(judge, curve)
     _say_if_at_edge(curve, low, high)
     if judge.verbose:

@@ -166,7 +166,9 @@ class _Expansion(NamedTuple):
         target = cells.unsqueeze(-1) + self.offsets
         index = torch.searchsorted(held, target).clamp_(max=held.shape[0] - 1)
         index.masked_fill_(held[index] != target, held.shape[0])
-        gathered = [channel[index].flatten(1) for channel in moments.unbind(0)]
+        # Rows by index_select: several times faster than the same by indexing.
+        rows, shape = index.flatten(), (len(cells), -1)
+        gathered = [channel.index_select(0, rows).view(shape) for channel in moments.unbind(0)]
         slack = moments[0, :, 0][index] @ self.bound + self.beyond
         fields = [part @ self.matrices[0] for part in gathered]
         if len(self.matrices) > 1:

@@ -1,0 +1,55 @@
+"""Copies of the data side by side give what each width gives by itself."""
+
+import numpy as np
+import pytest
+import torch
+
+from regard.regression import criteria, side_by_side
+from regard.regression.smoother import Smoother
+from regard.regression.sums import Data
+from regard.scores.names import KERNELS
+
+WIDTHS = [1e-7, 0.003, 0.02, 0.11, 0.5, 2.0, 60.0]
+
+
+def smoother(kernel, width=1.0, weights=False, rows=90, offset=0.0):
+    rng = np.random.default_rng(3)
+    x = np.concatenate([rng.random(rows - 10), 5 + 0.1 * rng.random(10)])
+    y = np.stack([np.sin(4 * x), rng.standard_normal(rows)], -1)
+    weight = torch.from_numpy(rng.choice([0.3, 1.0, 2.0, 3.7], rows)) if weights else None
+    return Smoother(Data(torch.from_numpy(x[:, None] + offset), torch.from_numpy(y), weight), kernel, width)
+
+
+@pytest.mark.parametrize("weights", [False, True])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_every_width_is_judged_as_by_itself(kernel, weights):
+    found = side_by_side.judge(smoother(kernel, weights=weights), WIDTHS)
+    for width, judgement in zip(WIDTHS, found, strict=True):
+        alone = criteria.loo(smoother(kernel, width, weights), 0)
+        assert float(judgement.value) == pytest.approx(float(alone.value), rel=1e-7)
+        assert judgement.alone == alone.alone
+
+
+def test_an_offset_and_many_calls_change_nothing(monkeypatch):
+    whole = side_by_side.judge(smoother("gaussian"), WIDTHS)
+    monkeypatch.setattr(side_by_side, "MOST_ROWS", 200)
+    parts = side_by_side.judge(smoother("gaussian", offset=1e6), WIDTHS[1:])
+    for first, second in zip(whole[1:], parts, strict=True):
+        assert float(second.value) == pytest.approx(float(first.value), rel=1e-6)
+
+
+def test_the_nearest_other_row_is_never_in_another_copy():
+    two = Smoother(Data(torch.tensor([[0.0], [1.0]]).double(), torch.tensor([[1.0], [4.0]]).double()), "gaussian", 1.0)
+    found = side_by_side.judge(two, [1e-6, 1e-5, 1e-3, 0.1, 10.0])
+    assert [float(judgement.value) for judgement in found] == pytest.approx([9.0] * 5)
+
+
+@pytest.mark.parametrize(
+    ("change", "criterion", "exclude"),
+    [({}, "aicc", 0), ({}, "loo", 2), ({"degree": 1}, "loo", 0)],
+)
+def test_what_it_does_not_suit(change, criterion, exclude):
+    plain = smoother("gaussian")
+    assert side_by_side.suits(plain, "loo", 0)
+    other = Smoother(plain.data, "gaussian", 1.0, **change)
+    assert not side_by_side.suits(other, criterion, exclude)
