@@ -5,6 +5,7 @@ than it is long, so that no row has its nearest key, or any mass, in another cop
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -29,6 +30,9 @@ def suits(smoother: Smoother, criterion: str, exclude: int) -> bool:
 
 def judge(smoother: Smoother, widths: Sequence[float]) -> list[Judgement]:
     """The criterion of leave-one-out at each width."""
+    # Copies of sorted rows stand in the order of their line, which then needs no sorting.
+    order = smoother.data.key[:, 0].argsort()
+    smoother = replace(smoother, data=Data(*(None if part is None else part[order] for part in smoother.data)))
     at_once = max(MOST_ROWS // len(smoother.data.key), 1)
     parts = [widths[start : start + at_once] for start in range(0, len(widths), at_once)]
     return [judgement for part in parts for judgement in _judge_together(smoother, part)]

@@ -34,3 +34,16 @@ def test_a_row_that_stays_in_part_is_its_own_nearest_key():
     assert asked.kept is not None
     assert asked.kept.tolist() == [0, 1.5]
     assert asked.nearest(line).tolist() == [4, 0]
+
+
+def test_expanded_values_have_their_median():
+    key = torch.arange(53, dtype=torch.float64)[:, None]
+    line = Line.of(Data(key, torch.tensor([[1.7]], dtype=torch.float64).expand(53, 1)))
+    assert float(line.centre) == 1.7
+
+
+def test_sorted_data_keep_their_order():
+    key = torch.tensor([[0.0], [1.0], [1.0], [2.5]], dtype=torch.float64)
+    line = Line.of(Data(key, key * 2))
+    assert line.order.tolist() == [0, 1, 2, 3]
+    assert torch.equal(line.key, key[:, 0])

@@ -26,8 +26,13 @@ class Line(NamedTuple):
     @classmethod
     def of(cls, data: Data) -> "Line":
         """Sort the data; data.key is (keys, 1)."""
-        key, order = data.key[:, 0].double().sort(stable=True)
-        value = data.value.T.double()
+        key = data.key[:, 0].double()
+        if bool((key[1:] >= key[:-1]).all()):
+            order = torch.arange(len(key), device=key.device)
+        else:
+            key, order = key.sort(stable=True)
+        # The median of an expanded tensor is not to be trusted (torch 2.13 on a CPU): it is made contiguous.
+        value = data.value.T.double().contiguous()
         centre = value.median(-1).values if len(key) else value.new_zeros(len(value))
         weight = None if data.weight is None else data.weight.double()[order]
         return cls(data, key, order, weight, value[:, order].sub_(centre.unsqueeze(-1)), centre)
