@@ -99,6 +99,20 @@ def _regression(row: dict) -> str:
     return f"| {told} | | | {_time(row['seconds']['median'])} | |"
 
 
+def _distance(row: dict) -> str:
+    seconds, direction = row["seconds"], _direction(row["backward"])
+    ours = seconds.get("regard.attend") or seconds["regard.inspect"]
+    if row["kind"] == "pooled":
+        rate = f"{row['pairs_a_second'] / 1e12:.2f}e12 pairs a second"
+        what = f"`inspect`, Gaussian in three dimensions, {row['points']:,} x {row['points']:,}, {direction}, {rate}"
+        return f"| {what} | | | {_time(ours['median'])} | |"
+    peers = {name: times for name, times in seconds.items() if name != "regard.attend"}
+    best = min(peers, key=lambda name: peers[name]["median"])
+    what = f"`attend`, Gaussian, {row['batch']} x {row['tokens']} x {row['tokens']}, dim {row['dim']}, {direction}"
+    theirs = f"{_time(peers[best]['median'])} | {_time(ours['median'])}"
+    return f"| {what} | best of {', '.join(peers)}: {best} | {theirs} | {row['times_best_peer']:.2f}x |"
+
+
 def _imports(row: dict) -> str:
     return f"| {row['what']}, after `import torch` | | | {_time(row['median'])} | |"
 
@@ -138,6 +152,7 @@ RENDERED = {
     "additive": _additive,
     "memory": _memory,
     "regression": _regression,
+    "distance": _distance,
     "imports": _imports,
 }
 

@@ -99,12 +99,12 @@ class KernelEstimator(BaseEstimator):
             unanswered, asked = unanswered + int(missing.sum()), asked + len(query)
             parts.append(empty.fill(fit.mean, missing, query, self.smoother_, self.empty))
         empty.tell(unanswered, asked, self.empty)
-        return arrays.give_back(torch.cat(parts), X)
+        return arrays.give_back(_joined(parts), X)
 
     def _answer(self, X: Any, function: Callable[[Tensor], Tensor]) -> Any:
         """One row for each query, by blocks of queries in the coordinates of the keys."""
         check_is_fitted(self)
-        return arrays.give_back(torch.cat([function(query) for query in self._queries(X)]), X)
+        return arrays.give_back(_joined([function(query) for query in self._queries(X)]), X)
 
     def _queries(self, X: Any):
         distributed.refuse_dask(X)
@@ -127,6 +127,11 @@ class KernelEstimator(BaseEstimator):
                 needed="a whole number from 0: rows left out on each side of a row, besides itself",
                 repair="Pass exclude=0 where rows are independent.",
             )
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    """All rows; what is one part is not copied."""
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def _positive(weight: Tensor) -> tuple[Tensor | None, Tensor | None]:

@@ -1,16 +1,11 @@
-"""The Gaussian by cells and pairs: which rows go where, chunks, and the leave-one-out minimum of mcycle."""
-
-import csv
-from pathlib import Path
+"""The Gaussian by cells and pairs: which rows go where, and chunks."""
 
 import pytest
 import torch
 from tests.regression.sums import exact
 from tests.regression.sums.exact import near_linear
 
-from regard.regression.sums import Data, Kernel, gaussian, gaussian_cells, pairs, prepare
-
-MCYCLE = Path(__file__).parents[4] / "shared" / "data" / "regression" / "mcycle.csv"
+from regard.regression.sums import Data, Kernel, gaussian, gaussian_cells, pairs
 
 
 def grid(keys):
@@ -53,24 +48,3 @@ def test_a_gap_between_dense_keys():
     query = torch.linspace(0.9, 7.1, 150, dtype=torch.float64).unsqueeze(-1)
     found = near_linear(query, data, Kernel("gaussian", 0.1))
     exact.assert_close(found, exact.pool(query, data, Kernel("gaussian", 0.1)), data.value, 2e-12)
-
-
-@pytest.mark.skipif(not MCYCLE.exists(), reason="the shared data are not here")
-def test_leave_one_out_of_mcycle():
-    """595.936 at 0.9138, and a number at every width, though plain subtraction is NaN below 0.25."""
-    with MCYCLE.open() as file:
-        rows = [(float(row["times"]), float(row["accel"])) for row in csv.DictReader(file)]
-    table = torch.tensor(rows, dtype=torch.float64)
-    data = Data(table[:, :1], table[:, 1:])
-    prepared = prepare(data)
-
-    def score(width):
-        return float(
-            (near_linear(data.key, prepared, Kernel("gaussian", width), exclude=0).mean - data.value).square().mean()
-        )
-
-    assert abs(score(0.9138) - 595.936) < 1e-3
-    assert min(score(width) for width in (0.90, 0.93)) > score(0.9138)
-    for width in (1e-3, 0.05, 0.25):
-        found = near_linear(data.key, prepared, Kernel("gaussian", width), exclude=0)
-        exact.assert_close(found, exact.pool(data.key, data, Kernel("gaussian", width), exclude=0), data.value, 1e-12)

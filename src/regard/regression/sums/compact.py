@@ -53,6 +53,8 @@ def pool(
         if rows.numel():
             windows = Windows(rows, first[rows], after[rows], torch.zeros_like(asked.place[rows]))
             sum_pairs(totals, windows, asked, line, _log_kernel(name, width), width)
+        # The results need room for themselves: seventeen bytes a query are given back first.
+        del first, after, size, broken, rows
     return totals.pool(asked, line, width)
 
 

@@ -26,7 +26,7 @@ class Line(NamedTuple):
     @classmethod
     def of(cls, data: Data) -> "Line":
         """Sort the data; data.key is (keys, 1)."""
-        key = data.key[:, 0].double()
+        key = data.key[:, 0].double().contiguous()
         if bool((key[1:] >= key[:-1]).all()):
             order = torch.arange(len(key), device=key.device)
         else:
@@ -35,7 +35,8 @@ class Line(NamedTuple):
         value = data.value.T.double().contiguous()
         centre = value.median(-1).values if len(key) else value.new_zeros(len(value))
         weight = None if data.weight is None else data.weight.double()[order]
-        return cls(data, key, order, weight, value[:, order].sub_(centre.unsqueeze(-1)), centre)
+        value = value[:, order].sub_(centre.unsqueeze(-1))
+        return cls(data, key, order.to(_index_dtype(key)), weight, value, centre)
 
     @property
     def channels(self) -> int:
@@ -45,7 +46,7 @@ class Line(NamedTuple):
     @property
     def index_dtype(self) -> torch.dtype:
         """Positions are kept for every query: in half the memory where they fit."""
-        return torch.int32 if self.key.shape[0] < 2**31 - 1 else torch.int64
+        return _index_dtype(self.key)
 
     @property
     def total_weight(self) -> float:
@@ -91,6 +92,7 @@ class Asked(NamedTuple):
         place, order = query[:, 0].double(), None
         if len(place) > 1 and not bool((place[1:] >= place[:-1]).all()):
             place, order = place.sort()
+            order = order.to(_index_dtype(place))
         left = torch.searchsorted(line.key, place, right=True).to(line.index_dtype)
         return cls(place, order, left, left, None, False)
 
@@ -104,3 +106,7 @@ class Asked(NamedTuple):
     def nearest(self, line: Line) -> Tensor:
         """The distance of each query to its nearest key, (queries,); infinite where there is none."""
         return self.nearest_key(line).sub_(self.place).abs_()
+
+
+def _index_dtype(numbers: Tensor) -> torch.dtype:
+    return torch.int32 if numbers.shape[0] < 2**31 - 1 else torch.int64

@@ -74,4 +74,4 @@ def _first_order(numbers: Tensor, asked: Asked, dtype: torch.dtype) -> Tensor:
     numbers = numbers.to(dtype)
     if asked.order is None:
         return numbers
-    return torch.empty_like(numbers).scatter_(-1, asked.order.expand_as(numbers), numbers)
+    return torch.empty_like(numbers).scatter_(-1, asked.order.long().expand_as(numbers), numbers)
