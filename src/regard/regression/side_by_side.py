@@ -31,8 +31,10 @@ def suits(smoother: Smoother, criterion: str, exclude: int) -> bool:
 def judge(smoother: Smoother, widths: Sequence[float]) -> list[Judgement]:
     """The criterion of leave-one-out at each width."""
     # Copies of sorted rows stand in the order of their line, which then needs no sorting.
-    order = smoother.data.key[:, 0].argsort()
-    smoother = replace(smoother, data=Data(*(None if part is None else part[order] for part in smoother.data)))
+    key, value, weight = smoother.data
+    order = key[:, 0].argsort()
+    ordered = Data(key[order], value[order], None if weight is None else weight[order])
+    smoother = replace(smoother, data=ordered)
     at_once = max(MOST_ROWS // len(smoother.data.key), 1)
     parts = [widths[start : start + at_once] for start in range(0, len(widths), at_once)]
     return [judgement for part in parts for judgement in _judge_together(smoother, part)]
