@@ -83,6 +83,9 @@ def attention(backward: bool, device: str) -> dict:
             try:
                 errors[name] = [relative_error(got, want) for got, want in zip(call(), exact, strict=True)]
             except (RuntimeError, NotImplementedError) as error:
+                # A peer may not know this call, and its column says so; our own failure is a failure.
+                if name == "regard.attend":
+                    raise
                 missing[name] = f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
                 del calls[name]
         timing = compare(calls)

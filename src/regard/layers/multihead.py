@@ -10,10 +10,10 @@ from regard.layers import torch_weights
 from regard.layers.grouping import heads_problem
 from regard.layers.memory import Memory, check_pairs
 from regard.layers.one_call import one_call
-from regard.layers.positions import Alibi
 from regard.layers.projection import Projections
 from regard.layers.record import MultiHeadAttended
 from regard.layers.scoring import as_head_score
+from regard.layers.sizes import check_head_dim, check_kv_heads, check_position_bias
 from regard.masks import Mask
 from regard.pooling import Attended
 from regard.pooling.attend import pool, pool_inspect
@@ -83,8 +83,8 @@ class MultiHeadAttention(nn.Module):
         check_positive_int("heads", heads)
         check_dropout(dropout)
         self.heads = heads
-        self.kv_heads = _check_kv_heads(heads, heads if kv_heads is None else kv_heads)
-        self.head_dim = _check_head_dim(dim, heads) if head_dim is None else head_dim
+        self.kv_heads = check_kv_heads(heads, heads if kv_heads is None else kv_heads)
+        self.head_dim = check_head_dim(dim, heads) if head_dim is None else head_dim
         self.value_head_dim = self.head_dim if value_head_dim is None else value_head_dim
         key_dim = dim if key_dim is None else key_dim
         value_dim = key_dim if value_dim is None else value_dim
@@ -94,7 +94,7 @@ class MultiHeadAttention(nn.Module):
             check_positive_int(name, size)
         self.dropout = dropout
         self.score = as_head_score(score, heads, self.kv_heads, self.head_dim)
-        self.position_bias = _check_position_bias(position_bias, heads)
+        self.position_bias = check_position_bias(position_bias, heads)
         head_dims = (self.head_dim, self.head_dim, self.value_head_dim)
         self.input = Projections((dim, key_dim, value_dim), (heads, self.kv_heads, self.kv_heads), head_dims, bias)
         self.output = nn.Linear(heads * self.value_head_dim, output_dim, bias)
@@ -264,46 +264,3 @@ class MultiHeadAttention(nn.Module):
     def extra_repr(self) -> str:
         """Show what the modules below do not."""
         return f"heads={self.heads}, kv_heads={self.kv_heads}, dropout={self.dropout}"
-
-
-def _check_kv_heads(heads: int, kv_heads: int) -> int:
-    check_positive_int("kv_heads", kv_heads)
-    if heads % kv_heads:
-        raise RegardError(
-            "kv_heads",
-            got=f"{kv_heads} for {heads} heads",
-            needed="a number that divides heads: each head of keys serves as many heads of queries",
-            repair="Leave it out for a head of keys for each head.",
-        )
-    return kv_heads
-
-
-def _check_head_dim(dim: int, heads: int) -> int:
-    if dim % heads:
-        raise RegardError(
-            "heads",
-            got=f"{heads} for dim {dim}",
-            needed="a number of heads that divides dim, or head_dim=",
-            repair="Give head_dim, the size of a projected query and key; it need not divide anything.",
-        )
-    return dim // heads
-
-
-def _check_position_bias(
-    bias: Callable[[Tensor, Tensor], Tensor] | None, heads: int
-) -> Callable[[Tensor, Tensor], Tensor] | None:
-    if bias is not None and (isinstance(bias, type | Tensor) or not callable(bias)):
-        raise RegardError(
-            "position_bias",
-            got=f"{bias!r:.60}",
-            needed="a callable of query positions and key positions",
-            repair="Pass for example Alibi(heads).",
-        )
-    if isinstance(bias, Alibi) and bias.heads != heads:
-        raise RegardError(
-            "position_bias",
-            got=f"Alibi({bias.heads}) for {heads} heads",
-            needed="a slope for each head",
-            repair=f"Pass Alibi({heads}).",
-        )
-    return bias

@@ -22,11 +22,10 @@ def of_pooling(smoother: Smoother, query: Tensor) -> Tensor:
     data = smoother.data
     assert isinstance(smoother.width, float | Tensor)
     score = score_of(Kernel(smoother.kernel, smoother.width))
-    bias = None if data.weight is None else data.weight.log().unsqueeze(0)
     with torch.enable_grad():
         point = query.detach().requires_grad_()
         # Each query's estimate depends on its own place only: the gradient of the sum holds every derivative.
-        mean = attend(point, data.key, data.value, score=score, bias=bias)
+        mean = attend(point, data.key, data.value, score=score, bias=data.bias)
         slopes = [torch.autograd.grad(mean[:, o].sum(), point, retain_graph=True)[0] for o in range(mean.shape[1])]
     return torch.stack(slopes, -1)
 

@@ -10,7 +10,6 @@ from regard.errors import RegardError
 from regard.regression import hat
 from regard.regression.nearest import Nearest
 from regard.regression.smoother import Smoother
-from regard.regression.sums import Kernel
 from regard.regression.warning_kinds import EmptyWindowWarning
 
 POLICIES = ("nan", "nearest", "mean", "raise")
@@ -26,9 +25,7 @@ def fill(mean: Tensor, empty: Tensor, query: Tensor, smoother: Smoother, policy:
         return mean
     mean = mean.clone()
     if policy == "nearest":
-        narrow = _narrow(query[rows], smoother)
-        alike = replace(smoother, kernel=narrow.name, width=narrow.width, degree=0)
-        mean[rows] = alike.pool(query[rows]).mean
+        mean[rows] = _narrow(query[rows], smoother).pool(query[rows]).mean
     else:
         mean[rows] = smoother.overall_mean() if policy == "mean" else torch.nan
     return mean
@@ -41,9 +38,7 @@ def fill_weights(weight: Tensor, query: Tensor, smoother: Smoother, policy: str)
         return weight
     weight = weight.clone()
     if policy == "nearest":
-        kernel = _narrow(query[rows], smoother)
-        alike = replace(smoother, kernel=kernel.name, width=kernel.width, degree=0)
-        weight[rows] = hat.rows(alike, query[rows]).weight
+        weight[rows] = hat.rows(_narrow(query[rows], smoother), query[rows]).weight
     elif policy == "mean":
         share = torch.ones_like(weight[0]) if smoother.data.weight is None else smoother.data.weight
         weight[rows] = share / share.sum()
@@ -83,7 +78,7 @@ def check_policy(policy: object, allowed: tuple[str, ...]) -> None:
         )
 
 
-def _narrow(query: Tensor, smoother: Smoother) -> Kernel:
-    if isinstance(smoother.width, Nearest):
-        return Kernel("gaussian", smoother.kernel_at(query).width * NARROW)
-    return Kernel("gaussian", smoother.width * NARROW)
+def _narrow(query: Tensor, smoother: Smoother) -> Smoother:
+    """The same data under so narrow a Gaussian that only the nearest key counts."""
+    width = smoother.kernel_at(query).width if isinstance(smoother.width, Nearest) else smoother.width
+    return replace(smoother, kernel="gaussian", width=width * NARROW, degree=0)

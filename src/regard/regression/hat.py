@@ -73,8 +73,7 @@ def _shares(smoother: "Smoother", query: Tensor, own: Tensor | None, exclude: in
     """The weights p of eq. 4, (queries, keys), and the heaviest key of each query."""
     data = smoother.data
     score = score_of(smoother.kernel_at(query, own, exclude))
-    bias = None if data.weight is None else data.weight.log().unsqueeze(0)
-    mask = None
+    bias, mask = data.bias, None
     if own is not None:
         position = torch.arange(len(data.key), device=query.device)
         hidden = (position - own.unsqueeze(-1)).abs() <= exclude

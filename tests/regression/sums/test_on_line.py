@@ -187,3 +187,12 @@ def test_a_larger_problem_takes_this_way(name, monkeypatch):
     monkeypatch.setattr(through_attend, "pool", lambda *_, **__: pytest.fail("every pair"))
     found = sums.pool(data.key, data, Kernel(name, 0.1))
     assert torch.equal(found.mean, near_linear(data.key, data, Kernel(name, 0.1)).mean)
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "laplacian"])
+def test_weights_count_among_keys_that_tie_however_far_away(kernel):
+    data = Data(
+        torch.zeros(2, 1, dtype=torch.float64), torch.tensor([[0.0], [1.0]]).double(), torch.tensor([1.0, 3.0]).double()
+    )
+    found = sums.pool(torch.tensor([[50.0], [1e6], [1e9]]).double(), data, Kernel(kernel, 1.0))
+    assert found.mean[:, 0].tolist() == pytest.approx([0.75] * 3, abs=1e-14)

@@ -7,7 +7,8 @@ from regard.regression.sums.line import Line
 from regard.regression.sums.record import Data, Kernel, Pool
 
 Prepared = Data | Line
-# Up to here all pairs at once are faster than sorting and cells.
+# Up to here all pairs at once are faster than sorting and cells. Not with weights: far away their logarithms drown in
+# the scores, while the sums on a line are taken relative to the nearest key.
 FEW_PAIRS = 2**16
 
 
@@ -38,7 +39,7 @@ def pool(
     """
     line = data if isinstance(data, Line) else None
     data = data.data if isinstance(data, Line) else data
-    few = len(query) * len(data.key) <= FEW_PAIRS
+    few = data.weight is None and len(query) * len(data.key) <= FEW_PAIRS
     if not few and on_line.can_pool(query, kernel, exclude) and (line is not None or on_line.can_sort(data)):
         line = Line.of(data) if line is None else line
         return on_line.pool(query, line, kernel, exclude=exclude, moments=moments, tolerance=tolerance)

@@ -12,6 +12,11 @@ class Data(NamedTuple):
     value: Tensor
     weight: Tensor | None = None
 
+    @property
+    def bias(self) -> Tensor | None:
+        """The weights as `attend` takes them: their logarithms, added to the scores, (1, keys)."""
+        return None if self.weight is None else self.weight.log().unsqueeze(0)
+
 
 class Kernel(NamedTuple):
     """A kernel of eq. 5 by its name in `regard.scores`, and its width.

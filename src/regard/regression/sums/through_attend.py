@@ -32,8 +32,7 @@ def pool(query: Tensor, data: Data, kernel: Kernel, *, exclude: int | None = Non
 
 def record_of(query: Tensor, data: Data, score: Score, mask: Mask | None = None) -> Attended:
     """The pooling of the queries over the keys that the mask leaves to each."""
-    bias = None if data.weight is None else data.weight.log().unsqueeze(0)
-    return inspect(query, data.key, data.value, score=score, mask=mask, bias=bias)
+    return inspect(query, data.key, data.value, score=score, mask=mask, bias=data.bias)
 
 
 def score_of(kernel: Kernel) -> Score:
