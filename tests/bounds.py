@@ -1,4 +1,4 @@
-"""The tolerance of DESIGN §6, in one place: measured against float64, never chosen by hand.
+"""The tolerance of DESIGN, "How we know", in one place: measured against float64, never chosen by hand.
 
 error <= 2 x (the reference's own error in that dtype + 4 ulp of the largest entry), max norm.
 """

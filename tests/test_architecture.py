@@ -14,9 +14,10 @@ FILES = sorted(SOURCE.rglob("*.py"))
 ROOMS = {
     path.stem
     for path in SOURCE.iterdir()
-    if path.name not in {"__init__.py", "__pycache__"} and (path.is_dir() or path.suffix == ".py")
+    if path.name not in {"__init__.py", "__main__.py", "__pycache__"} and (path.is_dir() or path.suffix == ".py")
 }
-HEAVY = {"sklearn", "matplotlib", "triton", "sentencepiece", "starlette"}
+TRANSLATING = {"sentencepiece", "sacrebleu", "safetensors", "babel", "num2words"}
+HEAVY = {"sklearn", "matplotlib", "triton", "starlette"} | TRANSLATING
 SAYS_NOTHING = {"utils", "util", "helpers", "helper", "common", "misc"}
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import torch
 from benchmarks import report
+from benchmarks.translation import report as translation_report
 
 import regard
 from regard.scores.names import WITHOUT_SIZES
@@ -45,6 +46,15 @@ def test_decoding_by_steps_gives_the_same_numbers():
 def test_the_speed_table_is_rendered_from_the_results():
     generated = README.split(report.BEGIN + "\n")[1].split(report.END)[0]
     assert generated == report.render()
+
+
+def test_the_tables_of_translation_are_rendered_from_the_results():
+    generated = README.split(translation_report.BEGIN + "\n")[1].split(translation_report.END)[0]
+    assert generated == translation_report.render()
+
+
+def test_a_model_can_be_called_as_it_says():
+    assert run_blocks()["logits"].shape == (2, 6, 40)
 
 
 def test_every_score_is_listed():

@@ -1,4 +1,4 @@
-"""What is tried: every score of the registry, the masks and biases of DESIGN §4, each beside its own formula."""
+"""What is tried: every score of the registry, masks and biases, each beside its own formula."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple

@@ -12,6 +12,9 @@ from regard.errors import RegardError
 # Below this many elements the textbook form in plain operations beats the fixed cost of an operator with tiles: on a
 # GPU, where an operation costs its launch and little else, far longer.
 SMALL = {"cpu": 2**16, "cuda": 2**26}
+# The steps of a decoder: a few queries, one for each beam. The textbook form holds these few times the keys, and tiles
+# have nothing to share among so few rows.
+FEW_QUERIES, FEW_LIMIT = 8, 2**25
 # From this many elements on a GPU's fused kernels, whose launch costs more than a few plain operations, are faster.
 FUSED_FROM = 2**25
 
@@ -83,4 +86,5 @@ def _is_fused(problem: Problem, log_mass: bool) -> bool:
 
 
 def _small(problem: Problem) -> int:
-    return SMALL.get(problem.value.device.type, SMALL["cuda"])
+    few = FEW_LIMIT if problem.queries <= FEW_QUERIES else 0
+    return max(few, SMALL.get(problem.value.device.type, SMALL["cuda"]))

@@ -7,11 +7,19 @@ from importlib.metadata import version
 from cyclopts import App, CycloptsError
 
 from regard.cli.doctor import doctor
+from regard.cli.evaluate import evaluate
+from regard.cli.lab import lab
 from regard.cli.regress import regress
 from regard.cli.tour import tour
+from regard.cli.translate import translate
 from regard.errors import RegardError
 
 REFUSED = 2
+TRAIN = """Train a model on sentence pairs; interrupted, the same command goes on where it stopped.
+
+Values of the recipe come from flags, else from the file --recipe, else from the defaults: those shown here, or what
+suits a built-in corpus.
+"""
 
 app = App(
     name="regard",
@@ -21,6 +29,11 @@ app = App(
 # A verb imports what it needs when it runs, so that the help does not wait for torch.
 app.command(tour)
 app.command(regress)
+# The flags of this one are made from the recipe's records, which torch stands behind: it is imported when asked for.
+app.command("regard.cli.train:train", help=TRAIN)
+app.command(translate)
+app.command(evaluate)
+app.command(lab)
 app.command(doctor)
 
 

@@ -7,10 +7,10 @@ from torch import Tensor, nn
 
 from regard.backends.problem import Bias, Problem
 from regard.layers.memory import Memory, check_pairs
-from regard.layers.scoring import as_score
+from regard.layers.scoring import Custom, as_score
 from regard.masks import Mask
 from regard.pooling import Attended, attend, inspect
-from regard.pooling.attend import pool, pool_inspect
+from regard.pooling.attend import pool, pool_inspect, pool_with_weights
 from regard.pooling.prepare import Settings, check_dropout, to_autocast, to_problem
 from regard.scores.names import ScoreLike
 from regard.shapes import check_inputs
@@ -69,7 +69,9 @@ class Attention(nn.Module):
         """
         if mask is not None:
             Mask.expect(mask)
-        return Memory(*self._prepare(key, value, 0), mask, key.ndim - 2, self._prepare)
+        memory = Memory(*self._prepare(key, value, 0), mask, key.ndim - 2, self._prepare)
+        # A user's function might divide by the norm of a key: it sees keys as they came.
+        return memory if isinstance(self.score, Custom) else memory.without_padding()
 
     def recall(self, query: Tensor, memory: Memory) -> Tensor:
         """Pool what is remembered: (*batch, queries, query_dim) -> (*batch, queries, value_dim)."""
@@ -78,6 +80,10 @@ class Attention(nn.Module):
     def recall_inspect(self, query: Tensor, memory: Memory) -> Attended:
         """The same recall as a record that can be asked for weights: a decoder's alignments."""
         return pool_inspect(*self._recalled(query, memory), "auto")
+
+    def recall_with_weights(self, query: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
+        """The same recall and its weights (*batch, queries, keys), from one pass: for a decoder's few queries."""
+        return pool_with_weights(*self._recalled(query, memory))
 
     def _prepare(self, key: Tensor, value: Tensor | None, first: int) -> tuple[Tensor, Tensor]:
         value = key if value is None else value
@@ -91,7 +97,7 @@ class Attention(nn.Module):
         first = memory.keys - query.shape[-2]
         form = self.score.pair(self.score.prepare_query(query, first), memory.key)
         dropout = self.dropout if self.training else 0.0
-        settings = Settings(memory.mask, self.bias, dropout, first_query=first)
+        settings = Settings(memory.mask, self.bias, dropout, first_query=first, is_blanked=memory.is_blanked)
         return to_problem(form, memory.value, settings), self.score.sink_logits()
 
     def extra_repr(self) -> str:

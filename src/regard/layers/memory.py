@@ -25,6 +25,7 @@ class Memory:
     mask: who may attend to whom, or None.
     batch_axes: how many of the leading axes are the caller's; heads come after them.
     prepare: what makes (key, value, position of the first) ready to be kept: the layer's own work per token.
+    is_blanked: whether padding holds 0 in key and value, so that no recall has to see to it.
     """
 
     key: Tensor
@@ -32,6 +33,7 @@ class Memory:
     mask: Mask | None
     batch_axes: int
     prepare: Prepare
+    is_blanked: bool = False
 
     @property
     def keys(self) -> int:
@@ -87,6 +89,21 @@ class Memory:
         key, value = (x if x.shape[0] < size else x.index_select(0, rows) for x in (self.key, self.value))
         mask = None if self.mask is None else self.mask.select(rows, self.key.ndim - 2)
         return replace(self, key=key, value=value, mask=mask)
+
+    def without_padding(self) -> "Memory":
+        """The same memory with 0 where its mask says that tokens are padding, and the mask read once.
+
+        Padding may hold any finite garbage, whose score could overflow: every call of attention guards against it,
+        and a memory that is recalled many times does so here, once.
+        """
+        real = None if self.mask is None else self.mask.real_keys(tuple(self.key.shape[: self.batch_axes]), self.keys)
+        if real is None or real.device != self.key.device or self.value.shape[:-1] != self.key.shape[:-1]:
+            return self
+        heads = (1,) * (self.key.ndim - 2 - self.batch_axes)
+        factor = real.reshape(*real.shape[:-1], *heads, self.keys, 1).to(self.key.dtype)
+        return replace(
+            self, key=self.key * factor, value=self.value * factor, mask=Mask.keys(real), is_blanked=True
+        )
 
     def __repr__(self) -> str:
         """Sizes, not numbers."""

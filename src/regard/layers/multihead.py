@@ -12,11 +12,11 @@ from regard.layers.memory import Memory, check_pairs
 from regard.layers.one_call import one_call
 from regard.layers.projection import Projections
 from regard.layers.record import MultiHeadAttended
-from regard.layers.scoring import as_head_score
+from regard.layers.scoring import Custom, as_head_score
 from regard.layers.sizes import check_head_dim, check_kv_heads, check_position_bias
 from regard.masks import Mask
 from regard.pooling import Attended
-from regard.pooling.attend import pool, pool_inspect
+from regard.pooling.attend import pool, pool_inspect, pool_with_weights
 from regard.pooling.prepare import Settings, check_dropout
 from regard.scores.names import ScoreLike
 from regard.scores.score import check_positive_int
@@ -142,7 +142,8 @@ class MultiHeadAttention(nn.Module):
         """
         if mask is not None:
             Mask.expect(mask)
-        return Memory(*self._prepare(key, value, 0), mask, key.ndim - 2, self._prepare)
+        memory = Memory(*self._prepare(key, value, 0), mask, key.ndim - 2, self._prepare)
+        return memory if isinstance(self.score, Custom) else memory.without_padding()
 
     def recall(self, query: Tensor, memory: Memory) -> Tensor:
         """Attend to what is remembered: (*batch, queries, dim) -> (*batch, queries, output_dim)."""
@@ -151,6 +152,11 @@ class MultiHeadAttention(nn.Module):
     def recall_inspect(self, query: Tensor, memory: Memory) -> MultiHeadAttended:
         """The same recall as a record with weights per head: a decoder's alignments."""
         return self._record(pool_inspect(*self._recalled(query, memory, share=False), "auto"))
+
+    def recall_with_weights(self, query: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
+        """The same recall and its weights (*batch, heads, queries, keys), from one pass: for few queries."""
+        heads, weights = pool_with_weights(*self._recalled(query, memory, share=False))
+        return self.join(heads), weights
 
     def join(self, heads: Tensor) -> Tensor:
         """sum_j Wo_j h_j, as one product over the concatenated heads (eq. 14).
@@ -202,22 +208,22 @@ class MultiHeadAttention(nn.Module):
         value = key if value is None else value
         query, key, value = self.input(query, key, value)
         score = self.score
-        return self._posed(score.prepare_query(query), score.prepare_key(key), value, mask, None, share)
+        return self._posed(score.prepare_query(query), score.prepare_key(key), value, Settings(mask), share)
 
     def _recalled(self, query: Tensor, memory: Memory, *, share: bool = True) -> tuple[Problem, Tensor | None]:
         query = self.input.query(query)
         self._check_memory(query, memory)
         first = memory.keys - query.shape[-2]
         query = self.score.prepare_query(query, first)
-        return self._posed(query, memory.key, memory.value, memory.mask, first, share)
+        settings = Settings(memory.mask, first_query=first, is_blanked=memory.is_blanked)
+        return self._posed(query, memory.key, memory.value, settings, share)
 
     def _posed(
         self,
         query: Tensor,
         key: Tensor,
         value: Tensor,
-        mask: Mask | None,
-        first: int | None,
+        settings: Settings,
         share: bool,
     ) -> tuple[Problem, Tensor | None]:
         """The problem over prepared heads; without sharing, every head has its own keys and values."""
@@ -225,7 +231,7 @@ class MultiHeadAttention(nn.Module):
             group = self.heads // self.kv_heads
             key, value = (x if x.shape[-3] == self.heads else x.repeat_interleave(group, -3) for x in (key, value))
         dropout = self.dropout if self.training else 0.0
-        settings = Settings(mask, self.position_bias, dropout, first_query=first)
+        settings = settings._replace(bias=self.position_bias, dropout=dropout)
         return heads_problem(self.score.pair(query, key), value, self.score.sink_logits(), settings)
 
     def _prepare(self, key: Tensor, value: Tensor | None, first: int) -> tuple[Tensor, Tensor]:

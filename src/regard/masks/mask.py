@@ -209,6 +209,15 @@ class Mask:
             )
         return Mask(self._word.select(rows, batch_axes))
 
+    def real_keys(self, batch: tuple[int, ...], keys: int) -> Tensor | None:
+        """bool (*batch, keys), True at real tokens, where the mask says no more than that, for each row of a batch."""
+        match self._word:
+            case tensors.Lengths(lengths=lengths, per_query=False) if lengths.shape == batch:
+                return torch.arange(keys, device=lengths.device) < lengths[..., None]
+            case tensors.Keys(real=real) if real.shape == (*batch, keys):
+                return real
+        return None
+
     def grow(self, old_keys: int, new_keys: int) -> "Mask":
         """The mask after `new_keys` keys that everyone may see were appended to `old_keys`."""
         return Mask(self._word.grow(old_keys, new_keys, True))

@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor
 
+from regard.backends import equations
 from regard.backends.choice import choose
 from regard.backends.equations import full_precision
 from regard.backends.problem import Bias, Problem
@@ -14,7 +15,7 @@ from regard.pooling.attended import Attended
 from regard.pooling.prepare import Settings, prepare
 from regard.scores.names import ScoreLike
 
-__all__ = ["attend", "inspect", "pool", "pool_inspect"]
+__all__ = ["attend", "inspect", "pool", "pool_inspect", "pool_with_weights"]
 
 
 def attend(
@@ -98,6 +99,17 @@ def pool_inspect(problem: Problem, sink: Tensor | None, backend: str) -> Attende
         output = (output * share.unsqueeze(-1)).to(output.dtype)
         log_mass = with_sink
     return Attended(output, log_mass, (problem,), sink is not None)
+
+
+def pool_with_weights(problem: Problem, sink: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Output and weights of one pass, materialised: for the few queries of a decoder's step, which wants both."""
+    if sink is not None or problem.dropout:
+        record = pool_inspect(problem, sink, "auto")
+        return record.output, record.weights()
+    with full_precision(problem.value.device.type):
+        weights, _ = equations.softmax(equations.scores(problem))
+        output = weights @ problem.value.to(weights.dtype)
+    return output.to(problem.value.dtype), weights
 
 
 def _check_sink(sink: Tensor, log_mass: Tensor) -> None:

@@ -20,6 +20,7 @@ class Settings(NamedTuple):
     """What modifies a pooling beside its inputs; first_query is known where a Memory numbers the queries.
 
     mask: in the caller's words, or placed already by a caller whose batch axes are not those of the problem.
+    is_blanked: padding holds 0 already, as in a Memory.
     """
 
     mask: Mask | Placed | None = None
@@ -27,6 +28,7 @@ class Settings(NamedTuple):
     dropout: float = 0.0
     tolerance: float | None = None
     first_query: int | None = None
+    is_blanked: bool = False
 
 
 def prepare(
@@ -47,7 +49,7 @@ def prepare(
 
 def to_problem(form: Form, value: Tensor, settings: Settings) -> Problem:
     """Lay mask and bias on the sizes of the call."""
-    mask, bias, dropout, tolerance, first_query = settings
+    mask, bias, dropout, tolerance, first_query, is_blanked = settings
     if type(dropout) is not float or dropout:
         check_dropout(dropout)
     if tolerance is not None:
@@ -62,7 +64,7 @@ def to_problem(form: Form, value: Tensor, settings: Settings) -> Problem:
         if bias is not None:
             bias = _place_bias(bias, (*batch, queries, keys), device)
     problem = Problem(form, value, mask, bias, dropout, tolerance, first_query or 0)
-    return problem if mask is None else problem.without_padding()
+    return problem if mask is None or is_blanked else problem.without_padding()
 
 
 def checked_callable(

@@ -1,0 +1,99 @@
+"""A training as it is seen while it runs: a live bar in a terminal, plain lines elsewhere."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from regard.translation.training.events import Advanced, EpochEnded, Event, Listener, Started, Warned
+
+
+@contextmanager
+def progress() -> Iterator[Listener]:
+    """Within it, events that the listener is told of are shown on standard output."""
+    console = Console(highlight=False, markup=False)
+    if not console.is_terminal:
+        yield Lines()
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[facts]}"),
+        TimeRemainingColumn(compact=True),
+        TextColumn("left"),
+    )
+    with Progress(*columns, console=console, transient=True) as shown:
+        yield Bar(shown)
+
+
+class Lines:
+    """A line for the beginning and for each epoch; warnings go to standard error."""
+
+    def __init__(self) -> None:
+        self.seconds, self.done, self.updates = 0.0, 0, 0
+
+    def __call__(self, event: Event) -> None:
+        """Show one event."""
+        if isinstance(event, Started):
+            self.done, self.updates = event.done, event.updates
+            self._print(describe(event))
+        elif isinstance(event, EpochEnded):
+            self._print(self.line(event))
+        elif isinstance(event, Warned):
+            print(f"regard: {event.text}", file=sys.stderr)
+
+    def line(self, entry: EpochEnded) -> str:
+        """An epoch in a line: loss, speed, quality, time left."""
+        lasted, self.seconds = entry.seconds - self.seconds, entry.seconds
+        left = entry.seconds / max(entry.update, 1) * max(self.updates - entry.update, 0)
+        speed = entry.tokens / lasted if lasted > 0 else 0.0
+        parts = [f"epoch {entry.epoch}", f"loss {entry.loss:.3f}", f"{speed:,.0f} tokens/s"]
+        if entry.bleu is not None:
+            parts.append(quality(entry))
+        parts.append(f"{timedelta(seconds=round(left))} left")
+        return "  ".join(parts) + ("  best so far" if entry.is_best else "")
+
+    def _print(self, line: str) -> None:
+        print(line, flush=True)
+
+
+class Bar:
+    """The same lines, and below them a bar that moves with every report of progress."""
+
+    def __init__(self, shown: Progress) -> None:
+        self.shown, self.lines = shown, Lines()
+        self.task: TaskID | None = None
+        self.last = ""
+
+    def __call__(self, event: Event) -> None:
+        """Show one event."""
+        self.lines(event)
+        if isinstance(event, Started):
+            self.task = self.shown.add_task("", total=event.updates, completed=event.done, facts="")
+        elif self.task is None:
+            return
+        elif isinstance(event, Advanced):
+            facts = f"loss {event.loss:.3f}  {event.speed:,.0f} tokens/s{self.last}"
+            self.shown.update(self.task, description=f"epoch {event.epoch}", completed=event.update, facts=facts)
+        elif isinstance(event, EpochEnded):
+            if event.bleu is not None:
+                self.last = f"  {quality(event)}"
+            self.shown.update(self.task, completed=event.update)
+
+
+def describe(event: Started) -> str:
+    """What is trained, and from where on."""
+    left_out = f" ({event.left_out:,} longer ones left out)" if event.left_out else ""
+    resumed = "" if event.resumed_epoch is None else f"; going on in epoch {event.resumed_epoch}"
+    return (
+        f"{event.pairs:,} pairs{left_out}, vocabularies of {event.source_size:,} and {event.target_size:,}, "
+        f"{event.parameters:,} parameters{resumed}"
+    )
+
+
+def quality(entry: EpochEnded) -> str:
+    """The last validation."""
+    return f"BLEU {entry.bleu:.1f}, exact {entry.exact:.1f}%"

@@ -1,0 +1,1 @@
+"""The figures of the laboratory, each drawn from what an experiment found."""

@@ -1,0 +1,72 @@
+"""What a search may write: the words that are refused, the shortest and the longest sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from regard.errors import RegardError
+from regard.shapes import describe
+from regard.translation.symbols import BEGIN, END, PAD
+
+NEVER_WRITTEN = (PAD, BEGIN)
+
+
+@dataclass(frozen=True, eq=False)
+class Limits:
+    """The rules of one search; lengths count END, as the length penalty does.
+
+    shortest: a sentence may not end with fewer tokens.
+    longest: int64 (batch,); a sentence that has not ended at this length is cut off, unfinished.
+    most: the largest of them.
+    forbidden: int64 (words,), never written.
+    """
+
+    shortest: int
+    longest: Tensor
+    most: int
+    forbidden: Tensor
+
+    @classmethod
+    def checked(
+        cls, batch: int, shortest: int, longest: int | Tensor, forbidden: Sequence[int], device: torch.device | str
+    ) -> Limits:
+        """The rules as a user writes them."""
+        given = torch.as_tensor(longest)
+        if given.is_floating_point() or given.shape not in ((), (batch,)) or (batch and int(given.min()) < 1):
+            raise RegardError(
+                "longest",
+                got=describe(given) if given.ndim else f"{longest}",
+                needed=f"a length of at least 1, END included, or an integer tensor of {batch}, one a sentence",
+                repair="For example twice the length of the source and ten more.",
+            )
+        if shortest < 0:
+            raise RegardError(
+                "shortest", got=f"{shortest}", needed="0 or more tokens, END included", repair="0 lets all end."
+            )
+        if END in forbidden:
+            raise RegardError(
+                "forbidden",
+                got=f"{tuple(forbidden)}, with END among them",
+                needed="words other than END, which every sentence finishes with",
+                repair="Use shortest to keep sentences from ending.",
+            )
+        each = given.to(device=device, dtype=torch.int64).expand(batch)
+        words = torch.tensor(tuple(forbidden), dtype=torch.int64, device=device)
+        return cls(shortest, each, int(given.max()) if batch else 0, words)
+
+    def keep(self, rows: Tensor) -> Limits:
+        """The rules for some of the sentences."""
+        return replace(self, longest=self.longest[rows])
+
+    def spare(self, length: int) -> int:
+        """How many words may be refused at this length: so many more must be looked at."""
+        return len(self.forbidden) + (length < self.shortest)
+
+    def refused(self, tokens: Tensor, length: int) -> Tensor:
+        """Which of the tokens may not be written as number `length` of their sentence (from 1); shaped as they are."""
+        refused = torch.isin(tokens, self.forbidden)
+        return refused | (tokens == END) if length < self.shortest else refused

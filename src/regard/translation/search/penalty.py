@@ -1,0 +1,29 @@
+"""The length penalty, without which a search prefers short sentences."""
+
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+Lengths = TypeVar("Lengths", float, Tensor)
+
+
+def penalty(length: Lengths, strength: float) -> Lengths:
+    """((5 + length) / 6) ** strength (Wu et al. 2016, arXiv 1609.08144, eq. 14): what a log-probability is divided by.
+
+    length: of the hypothesis, END included; at 1 the penalty is 1.
+    strength: 0 ranks by the log-probability alone; 1 nearly by its mean over the tokens.
+
+    >>> penalty(7, 1.0)
+    2.0
+    """
+    return ((5 + length) / 6) ** strength
+
+
+def penalties(longest: int, strength: float, device: torch.device | str = "cpu") -> Tensor:
+    """float64 (longest + 1,): the penalty of every length from 0 on.
+
+    A search compares scores that it computed in different places: one table keeps them equal to the last bit.
+    """
+    each = [penalty(length, strength) for length in range(longest + 1)]
+    return torch.tensor(each, dtype=torch.float64, device=device)

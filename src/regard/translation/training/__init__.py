@@ -1,0 +1,7 @@
+"""From pairs to a trained model: recipes, updates, checkpoints, and the loop around them."""
+
+from regard.translation.training.corpus import Corpus
+from regard.translation.training.loop import train
+from regard.translation.training.recipe import Data, Recipe, Training
+
+__all__ = ["Corpus", "Data", "Recipe", "Training", "train"]

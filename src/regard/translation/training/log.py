@@ -1,0 +1,33 @@
+"""The log of a training: one JSON object a line, cut back to the checkpoint when a training goes on."""
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+
+from regard.translation.training.events import EpochEnded
+
+NAME = "log.jsonl"
+
+
+class Log:
+    """The epochs that have ended."""
+
+    def __init__(self, folder: Path, epochs: int) -> None:
+        """Go on after so many epochs; later lines, of a training that was killed before its checkpoint, go."""
+        self.path = folder / NAME
+        folder.mkdir(parents=True, exist_ok=True)
+        lines = self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() else []
+        self.entries = [EpochEnded(**json.loads(line)) for line in lines[:epochs]]
+        self._write("".join(f"{line}\n" for line in lines[:epochs]), "w")
+
+    def add(self, entry: EpochEnded) -> None:
+        """Append a line and make it last."""
+        self.entries.append(entry)
+        self._write(json.dumps(asdict(entry)) + "\n", "a")
+
+    def _write(self, text: str, mode: str) -> None:
+        with self.path.open(mode, encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())

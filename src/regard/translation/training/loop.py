@@ -1,0 +1,330 @@
+"""The training itself: epochs of updates, validated, kept when better, and resumable at any moment."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regard.errors import RegardError
+from regard.translation import folder
+from regard.translation.alignments.flatness import UNIFORM
+from regard.translation.folder import Loaded
+from regard.translation.model import EncoderDecoder
+from regard.translation.training import checkpoint, machine
+from regard.translation.training.average import Average
+from regard.translation.training.batches import make_batch
+from regard.translation.training.beginning import fingerprint
+from regard.translation.training.corpus import Corpus, learn_vocabularies
+from regard.translation.training.distributed import Group
+from regard.translation.training.events import Advanced, Ended, EpochEnded, Listener, Started, Warned, silence
+from regard.translation.training.graphed import GraphedUpdate
+from regard.translation.training.lock import only_here
+from regard.translation.training.log import Log
+from regard.translation.training.optimiser import make_optimiser, set_rate
+from regard.translation.training.pictures import Album
+from regard.translation.training.recipe import Recipe
+from regard.translation.training.schedule import learning_rate
+from regard.translation.training.tokens import TrainingTokens
+from regard.translation.training.update import Update
+from regard.translation.training.validation import best_length_penalty, show, validate
+
+STATE = "training"
+TELL_EVERY = 0.5  # seconds between two reports of progress
+LADDER = 4  # on a GPU lengths are padded to multiples of it
+
+
+def train(
+    recipe: Recipe,
+    corpus: Corpus,
+    out: Path,
+    *,
+    device: torch.device | str = "cpu",
+    init: Loaded | None = None,
+    listen: Listener = silence,
+) -> Ended:
+    """Train a model into the folder `out`; if a training of the same recipe and data was interrupted there, go on.
+
+    Args:
+        recipe: every choice.
+        corpus: what to learn from.
+        out: the model folder; the state of the training is in its subfolder `training`.
+        device: where to train.
+        init: a model whose weights and vocabularies are the beginning, for fine-tuning.
+        listen: is told of the progress.
+    """
+    device = torch.device(device)
+    group = Group.join(device)
+    out = Path(out)
+    with only_here(out / STATE, group.leads):
+        try:
+            return _Run(recipe, corpus, out, device, init, group, listen if group.leads else silence).run()
+        finally:
+            group.leave()
+
+
+class _Run:
+    """One training, from its first update or from its last checkpoint to its end."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        corpus: Corpus,
+        out: Path,
+        device: torch.device,
+        init: Loaded | None,
+        group: Group,
+        listen: Listener,
+    ) -> None:
+        self.recipe, self.corpus, self.out, self.device = recipe, corpus, out, device
+        self.group, self.listen = group, listen
+        self.identity = {
+            "recipe": recipe.to_dict(),
+            "corpus": corpus.fingerprint(),
+            "init": None if init is None else fingerprint(init.model),
+            "processes": group.size,
+        }
+        torch.manual_seed(recipe.training.seed)
+        vocabularies = (
+            learn_vocabularies(recipe, corpus.train)
+            if init is None
+            else (init.source_vocabulary, init.target_vocabulary)
+        )
+        self.source_vocabulary, self.target_vocabulary = vocabularies
+        model = EncoderDecoder(recipe.model, *map(len, vocabularies)) if init is None else init.model
+        self.model = model.to(device).train()
+        graphed = device.type == "cuda" and group.size == 1
+        self.tokens = TrainingTokens(corpus.train, *vocabularies, recipe, LADDER if graphed else 1)
+        self.optimiser = make_optimiser(self.model, recipe.training)
+        self.update: Update | GraphedUpdate = Update(
+            group.wrap(self.model), self.optimiser, recipe.training, group.size
+        )
+        self.average = Average(recipe.training.average)
+        # Where the training stands: epochs ended, updates of the present one, updates in all, the best epoch so far.
+        self.epoch, self.within, self.count = 0, 0, 0
+        self.best: dict[str, float] = {"epoch": 0, "bleu": -1.0, "exact": -1.0}
+        self.seconds, self.sums = 0.0, [0.0, 0.0, 0.0]
+        self.saved = time.perf_counter()
+        resumed = self._resume()
+        if graphed:
+            self.update = GraphedUpdate(self.update)
+        # Without dropout of subwords every epoch has as many batches; with it, the first one tells about how many.
+        self.updates = recipe.training.epochs * len(self.tokens.epoch(0).plans)
+        self.log = Log(out / STATE, self.epoch) if group.leads else None
+        self.album = Album(out / STATE, self.listen)
+        self.listen(self._started(resumed))
+
+    def run(self) -> Ended:
+        """Train to the end."""
+        training = self.recipe.training
+        if self.group.leads:
+            (self.out / STATE / "recipe.toml").write_text(self.recipe.to_toml(), encoding="utf-8")
+        with _precision(self.recipe.training.precision):
+            while self.epoch < training.epochs and self.epoch - self.best_or_first() < training.patience:
+                self._one_epoch()
+            return self._end()
+
+    def best_or_first(self) -> int:
+        """The epoch that patience counts from."""
+        return max(int(self.best["epoch"]), self.recipe.training.validate_from - 1)
+
+    def _one_epoch(self) -> None:
+        training, epoch = self.recipe.training, self.tokens.epoch(self.epoch)
+        begin = told = time.perf_counter()
+        tokens_told, rate = 0, training.learning_rate
+        for planned in epoch.plans[self.within :]:
+            rate = learning_rate(
+                self.count,
+                highest=training.learning_rate,
+                warmup=training.warmup,
+                decay=training.decay,
+                updates=self.updates,
+            )
+            set_rate(self.optimiser, rate)
+            self.update(make_batch(self.group.share(planned), epoch.sources, epoch.targets))
+            self.within, self.count, tokens_told = self.within + 1, self.count + 1, tokens_told + planned.tokens
+            now = time.perf_counter()
+            if self.group.size == 1 and now - told > TELL_EVERY:
+                loss, tokens, _ = self._sum_up()
+                speed = tokens_told / (now - told)
+                self.listen(Advanced(self.epoch + 1, self.count, self.updates, loss / max(tokens, 1), speed, rate))
+                told, tokens_told = now, 0
+            if training.save_every and self.count % training.save_every == 0 and self.within < len(epoch.plans):
+                self._save(begin)
+                begin = time.perf_counter()
+        self._end_epoch(begin, rate)
+
+    def _end_epoch(self, begin: float, rate: float) -> None:
+        training = self.recipe.training
+        self._sum_up()
+        loss, tokens, norm = (sum(parts) for parts in zip(*self.group.gather(tuple(self.sums)), strict=True))
+        if self.epoch + 1 >= training.average_from:
+            self.average.add(self.model)
+        updates = max(self.within, 1)
+        entry = EpochEnded(
+            epoch=self.epoch + 1,
+            update=self.count,
+            loss=loss / max(tokens, 1),
+            gradient_norm=norm / updates / self.group.size,
+            learning_rate=rate,
+            tokens=int(tokens),
+            seconds=0.0,
+        )
+        is_due = entry.epoch == training.epochs or (
+            entry.epoch >= training.validate_from and entry.epoch % training.validate_every == 0
+        )
+        if is_due:
+            entry = self.group.tell(self._validated(entry) if self.group.leads else None)
+        self.seconds += time.perf_counter() - begin
+        entry = replace(entry, seconds=self.seconds)
+        if entry.is_best:
+            self.best = {"epoch": entry.epoch, "bleu": entry.bleu or 0.0, "exact": entry.exact or 0.0}
+        if self.log is not None:
+            self.log.add(entry)
+        self.epoch, self.within, self.sums = self.epoch + 1, 0, [0.0, 0.0, 0.0]
+        if self.group.tell(time.perf_counter() - self.saved >= training.save_seconds):
+            self._save(time.perf_counter())
+        self.listen(entry)
+        if self.log is not None and is_due:
+            self.album.add(self.log.entries, self.shown)
+            self._warn(entry)
+
+    def _validated(self, entry: EpochEnded) -> EpochEnded:
+        """Translate the validation pairs with the averaged weights, and keep these if they are the best so far."""
+        with self.average.inside(self.model):
+            result = validate(self._loaded({}), self.corpus.valid, self.recipe.data.tokenize)
+            entry = replace(
+                entry, bleu=result.bleu, exact=result.exact, valid_loss=result.loss, flatness=result.flatness
+            )
+            entry = replace(entry, is_best=(result.bleu, result.exact) > (self.best["bleu"], self.best["exact"]))
+            if entry.is_best:
+                self._keep(entry, length_penalty=1.0)
+        self.shown = result.shown
+        return entry
+
+    def _keep(self, entry: EpochEnded, length_penalty: float) -> None:
+        facts = {
+            "recipe": self.recipe.to_dict(),
+            "corpus": self.corpus.name,
+            "length_penalty": length_penalty,
+            "validation": {"epoch": entry.epoch, "bleu": entry.bleu, "exact": entry.exact},
+        }
+        folder.save(self.out, self.model, self.source_vocabulary, self.target_vocabulary, facts)
+
+    def _end(self) -> Ended:
+        """Find the length penalty of the model that is kept, and say how good it is."""
+        self._save(time.perf_counter())
+        strength, best = 1.0, self.best
+        history = () if self.log is None else tuple(self.log.entries)
+        if self.group.leads:
+            kept = folder.load(self.out, self.device)
+            strength = best_length_penalty(kept, self.corpus.valid, self.recipe.data.tokenize)
+            facts = kept.facts | {"length_penalty": strength}
+            folder.save(self.out, kept.model, kept.source_vocabulary, kept.target_vocabulary, facts)
+            self.album.close(history, show(kept, self.corpus.valid), int(best["epoch"]))
+        ended = Ended(self.epoch, int(best["epoch"]), best["bleu"], best["exact"], strength, self.seconds, history)
+        self.listen(ended)
+        return ended
+
+    def _sum_up(self) -> tuple[float, float, float]:
+        """Loss, tokens and norms since the last time, which are also added to those of the epoch."""
+        new = self.update.totals.read()
+        self.sums = [old + part for old, part in zip(self.sums, new, strict=True)]
+        return new
+
+    def _save(self, begin: float) -> None:
+        self._sum_up()
+        self.seconds += time.perf_counter() - begin
+        random = self.group.gather(_random_state(self.device))
+        if not self.group.leads:
+            return
+        state = {
+            "identity": self.identity,
+            "machine": machine.facts(self.device),
+            "model": self.model.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "average": list(self.average.kept),
+            "place": [self.epoch, self.within, self.count],
+            "sums": self.sums,
+            "best": self.best,
+            "seconds": self.seconds,
+            "random": random,
+        }
+        checkpoint.save(self.out / STATE, state)
+        self.saved = time.perf_counter()
+
+    def _resume(self) -> int | None:
+        """Take up the last checkpoint; the epoch it stands in, or None where there is none."""
+        state = checkpoint.load(self.out / STATE, self.device)
+        if state is None:
+            return None
+        for key, value in self.identity.items():
+            if state["identity"].get(key) != value:
+                raise RegardError(
+                    "out",
+                    got=f"{self.out}, where a training with another {key} was begun",
+                    needed="a new folder, or the same recipe, data and number of processes",
+                    repair="Choose another folder, or delete this one.",
+                )
+        changed = machine.differences(state["machine"], machine.facts(self.device))
+        if changed:
+            self.listen(Warned(f"The result will not be bit-identical to an uninterrupted training: {changed}."))
+        self.model.load_state_dict(state["model"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.average.kept.extend(state["average"])
+        self.epoch, self.within, self.count = state["place"]
+        self.sums, self.best, self.seconds = state["sums"], state["best"], state["seconds"]
+        _set_random_state(self.device, state["random"][self.group.rank])
+        return self.epoch + 1
+
+    def _started(self, resumed: int | None) -> Started:
+        return Started(
+            updates=self.updates,
+            done=self.count,
+            parameters=sum(parameter.numel() for parameter in self.model.parameters()),
+            pairs=len(self.tokens.pairs),
+            left_out=self.tokens.left_out,
+            source_size=len(self.source_vocabulary),
+            target_size=len(self.target_vocabulary),
+            resumed_epoch=resumed,
+        )
+
+    def _loaded(self, facts: dict[str, Any]) -> Loaded:
+        return Loaded(self.model, self.source_vocabulary, self.target_vocabulary, facts)
+
+    def _warn(self, entry: EpochEnded) -> None:
+        late = entry.epoch >= max(3, self.recipe.training.epochs // 4)
+        if entry.flatness is not None and entry.flatness > UNIFORM and late:
+            self.listen(
+                Warned(
+                    f"After {entry.epoch} epochs attention is still uniform ({entry.flatness:.2f} of the even "
+                    "entropy). Try a higher learning rate, less dropout, smaller batches, or more epochs."
+                )
+            )
+
+
+@contextmanager
+def _precision(name: str) -> Iterator[None]:
+    """Within it float32 products are as exact as the recipe says; then as before."""
+    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = name != "float32"
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+
+
+def _random_state(device: torch.device) -> dict[str, torch.Tensor]:
+    states = {"cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(device)
+    return states
+
+
+def _set_random_state(device: torch.device, states: dict[str, torch.Tensor]) -> None:
+    torch.set_rng_state(states["cpu"].cpu())
+    if device.type == "cuda" and "cuda" in states:
+        torch.cuda.set_rng_state(states["cuda"].cpu(), device)

@@ -1,0 +1,203 @@
+"""A recipe: every choice of a training, read from TOML and flags, and stored with the model."""
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+from regard.errors import RegardError
+from regard.translation.model import Architecture
+
+
+@dataclass(frozen=True)
+class Data:
+    """How text becomes tokens.
+
+    Attributes:
+        source_unit: "bpe", "characters" or "words".
+        target_unit: likewise; the same where the vocabulary is joint.
+        vocabulary_size: how many pieces a subword vocabulary has, or the most words.
+        most_tokens: a pair with a longer side is left out of the training.
+        bpe_dropout: the probability with which a merge of subwords is left out while training.
+        tokenize: how sacrebleu cuts text into words: "13a" for plain text, "none" for text that is cut already.
+    """
+
+    source_unit: Literal["bpe", "characters", "words"] = "bpe"
+    target_unit: Literal["bpe", "characters", "words"] = "bpe"
+    vocabulary_size: int = 6000
+    most_tokens: int = 100
+    bpe_dropout: float = 0.0
+    tokenize: Literal["13a", "none", "intl", "char", "zh"] = "13a"
+
+
+@dataclass(frozen=True)
+class Training:
+    """How the weights are found.
+
+    Attributes:
+        seed: of the weights, the order of the data, and dropout.
+        epochs: at most so many passes over the data.
+        batch_tokens: a batch has so many target tokens, padding counted.
+        learning_rate: at its highest.
+        warmup: over so many updates the rate rises to it.
+        decay: "none", "linear" or "cosine" (to 0 at the last epoch), or "inverse_sqrt".
+        weight_decay: decoupled, as in AdamW.
+        clip: the largest norm of a gradient; longer ones are shortened.
+        label_smoothing: the share of the target's probability that is spread over the vocabulary.
+        r_drop: the weight of the divergence between two passes with different dropout; 0 for one pass.
+        precision: "float32", "tf32" (float32 with the GPU's fast products) or "bfloat16" (GPU only).
+        average: what is validated and kept is the mean of the weights at so many last epochs.
+        average_from: the epoch from which weights are averaged.
+        patience: stop after so many epochs without a better validation BLEU.
+        validate_from: the first epoch that is validated.
+        validate_every: validate at every such epoch.
+        save_every: write a checkpoint after so many updates; 0 for none inside an epoch.
+        save_seconds: write a checkpoint at the end of an epoch if the last is so many seconds old.
+    """
+
+    seed: int = 1
+    epochs: int = 30
+    batch_tokens: int = 1024
+    learning_rate: float = 1e-3
+    warmup: int = 400
+    decay: Literal["none", "linear", "cosine", "inverse_sqrt"] = "cosine"
+    weight_decay: float = 0.0
+    clip: float = 1.0
+    label_smoothing: float = 0.1
+    r_drop: float = 0.0
+    precision: Literal["float32", "tf32", "bfloat16"] = "float32"
+    average: int = 1
+    average_from: int = 1
+    patience: int = 10
+    validate_from: int = 1
+    validate_every: int = 1
+    save_every: int = 0
+    save_seconds: float = 30.0
+
+
+TABLES = {"model": Architecture, "data": Data, "training": Training}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Model, data and training: the three tables of a recipe's TOML file."""
+
+    model: Architecture = field(default_factory=Architecture)
+    data: Data = field(default_factory=Data)
+    training: Training = field(default_factory=Training)
+
+    def __post_init__(self) -> None:
+        """Refuse values outside their range before a minute is spent on them."""
+        for table in (self.data, self.training):
+            for entry in fields(table):
+                _check_value(entry.name, getattr(table, entry.name), entry.default, entry.type)
+        if self.training.patience < self.training.validate_every:
+            got, needed = str(self.training.patience), f"at least validate_every={self.training.validate_every}"
+            _refuse("patience", got, needed, "Without a validation there is nothing to stop for.")
+        if self.model.joint and self.data.source_unit != self.data.target_unit:
+            got = f"{self.data.source_unit} and {self.data.target_unit}"
+            _refuse("source_unit", got, "one unit for both sides where the vocabulary is joint", "Set joint to false.")
+        if self.data.bpe_dropout and "bpe" not in (self.data.source_unit, self.data.target_unit):
+            _refuse("bpe_dropout", str(self.data.bpe_dropout), "subwords on one side", 'Set source_unit to "bpe".')
+
+    def to_dict(self) -> dict[str, dict[str, Any]]:
+        """Plain tables, as JSON and TOML have them."""
+        return asdict(self)
+
+    def changed(self, changes: Mapping[str, Mapping[str, Any]]) -> "Recipe":
+        """The recipe with other values for some names: {"training": {"epochs": 5}}."""
+        tables = {}
+        for name, values in changes.items():
+            if name not in TABLES or not isinstance(values, Mapping):
+                _refuse("recipe", f"the table [{name}]", "the tables [model], [data] and [training]", "Rename it.")
+            table = getattr(self, name)
+            known = {entry.name for entry in fields(table)}
+            for key in values:
+                if key not in known:
+                    needed = f"one of {', '.join(sorted(known))}"
+                    _refuse(f"{name}.{key}", "an unknown name", needed, _hint(key, known))
+            tables[name] = replace(table, **values)
+        return replace(self, **tables)
+
+    def with_flags(self, flags: Mapping[str, Any]) -> "Recipe":
+        """The recipe with values by their names alone, as on a command line: {"epochs": 5, "hidden": 256}."""
+        changes: dict[str, dict[str, Any]] = {}
+        for key, value in flags.items():
+            changes.setdefault(table_of(key), {})[key] = value
+        return self.changed(changes)
+
+    @classmethod
+    def read(cls, path: Path, base: "Recipe | None" = None) -> "Recipe":
+        """The recipe of a TOML file; what it does not say is taken from `base`."""
+        try:
+            tables = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            _refuse("recipe", str(path), "a TOML file that exists", "Check the path.")
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            _refuse("recipe", f"{path}: {error}", "a TOML file", "See recipes/ for examples.")
+        return (base or cls()).changed(tables)
+
+    def to_toml(self) -> str:
+        """The recipe as the text of a TOML file."""
+        tables = []
+        for name, values in self.to_dict().items():
+            lines = [f"{key} = {_toml(value)}" for key, value in values.items() if value is not None]
+            tables.append("\n".join([f"[{name}]", *lines]))
+        return "\n\n".join(tables) + "\n"
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    near = get_close_matches(name, known, 1)
+    return f"Did you mean {near[0]}?" if near else "See `regard train --help`."
+
+
+def table_of(name: str) -> str:
+    """The table in which a name stands; no name stands in two."""
+    names = {entry.name: table for table, kind in TABLES.items() for entry in fields(kind)}
+    if name not in names:
+        _refuse(name, "an unknown name", "a name of Architecture, Data or Training", _hint(name, names))
+    return names[name]
+
+
+AT_LEAST = {
+    "vocabulary_size": 8,
+    "most_tokens": 2,
+    "epochs": 1,
+    "batch_tokens": 1,
+    "average": 1,
+    "average_from": 1,
+    "patience": 1,
+    "validate_from": 1,
+    "validate_every": 1,
+}
+
+
+def _check_value(name: str, value: object, default: object, kind: object) -> None:
+    choices = getattr(kind, "__args__", None)
+    if choices:
+        if value not in choices:
+            _refuse(name, repr(value), "one of " + ", ".join(map(str, choices)), f"Write {default!r}.")
+        return
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or (isinstance(default, int) and not isinstance(value, int)):
+        _refuse(name, repr(value), "a whole number" if isinstance(default, int) else "a number", f"Write {default}.")
+    assert isinstance(value, int | float)
+    least = AT_LEAST.get(name, 0)
+    if not least <= value < float("inf"):
+        _refuse(name, repr(value), f"a number of at least {least}", f"Write {default}.")
+    if name in ("bpe_dropout", "label_smoothing") and value >= 1:
+        _refuse(name, repr(value), "a share below 1", f"Write {default}.")
+    if name in ("learning_rate", "clip") and value == 0:
+        _refuse(name, repr(value), "a positive number", f"Write {default}.")
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+def _refuse(argument: str, got: str, needed: str, repair: str) -> NoReturn:
+    raise RegardError(argument, got=got, needed=needed, repair=repair)

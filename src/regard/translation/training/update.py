@@ -1,0 +1,83 @@
+"""One update of the weights, in eager mode: what every faster way must equal."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from regard.translation.symbols import PAD
+from regard.translation.training.batches import Batch
+from regard.translation.training.loss import Loss, r_drop, smoothed_cross_entropy
+from regard.translation.training.recipe import Training
+
+
+@dataclass
+class Totals:
+    """Running sums since they were last read; they stay on the device, so that no update waits for the host."""
+
+    cross_entropy: Tensor
+    tokens: Tensor
+    norm: Tensor
+
+    @classmethod
+    def zeros(cls, device: torch.device) -> "Totals":
+        """Nothing summed yet."""
+        return cls(*(torch.zeros((), device=device) for _ in range(3)))
+
+    def read(self) -> tuple[float, float, float]:
+        """The sums, which start again from 0."""
+        values = torch.stack((self.cross_entropy, self.tokens, self.norm)).tolist()
+        for total in (self.cross_entropy, self.tokens, self.norm):
+            total.zero_()
+        return values[0], values[1], values[2]
+
+
+class Update:
+    """Forward, backward, clip, step.
+
+    model: in training mode; in several processes, wrapped in torch's DistributedDataParallel.
+    processes: how many share each batch.
+    """
+
+    def __init__(
+        self, model: nn.Module, optimiser: torch.optim.Optimizer, training: Training, processes: int = 1
+    ) -> None:
+        """Keep what an update needs."""
+        self.model, self.optimiser, self.training, self.processes = model, optimiser, training, processes
+        self.parameters = list(model.parameters())
+        self.device = self.parameters[0].device
+        self.totals = Totals.zeros(self.device)
+
+    def __call__(self, batch: Batch) -> None:
+        """Lower the loss of one batch."""
+        self.run(*(part.to(self.device, non_blocking=True) for part in tensors_of(batch)))
+
+    def run(self, source: Tensor, lengths: Tensor, previous: Tensor, target: Tensor, tokens: Tensor) -> None:
+        """The update itself: a fixed sequence of operations for given shapes, without a wait for the host.
+
+        tokens: (), the number of real target tokens in the batch of all processes, by which the sum is divided.
+        """
+        self.optimiser.zero_grad()
+        loss = self.loss(source, lengths, previous, target)
+        # Where several processes share a batch, the mean of their gradients is taken: it becomes their sum again.
+        (loss.objective * (self.processes / tokens)).backward()
+        norm = nn.utils.clip_grad_norm_(self.parameters, self.training.clip)
+        self.optimiser.step()
+        self.totals.cross_entropy += loss.cross_entropy
+        self.totals.tokens += (target != PAD).sum()
+        self.totals.norm += norm
+
+    def loss(self, source: Tensor, lengths: Tensor, previous: Tensor, target: Tensor) -> Loss:
+        """The sums over a batch."""
+        training = self.training
+        half = training.precision == "bfloat16"
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=half):
+            if training.r_drop:
+                twice = (torch.cat((part, part)) for part in (source, lengths, previous))
+                return r_drop(self.model(*twice), target, training.label_smoothing, training.r_drop)
+            return smoothed_cross_entropy(self.model(source, lengths, previous), target, training.label_smoothing)
+
+
+def tensors_of(batch: Batch) -> tuple[Tensor, ...]:
+    """What `Update.run` takes of a batch."""
+    return (*batch[:4], torch.tensor(float(batch.tokens)))

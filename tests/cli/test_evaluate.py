@@ -1,0 +1,70 @@
+"""`regard evaluate`: the verb hands over what it was given."""
+
+from pathlib import Path
+
+import pytest
+
+from regard.cli.app import run
+from regard.translation.evaluation import report
+from regard.translation.evaluation.report import Wishes
+
+
+def test_every_flag_arrives(monkeypatch):
+    asked = []
+    monkeypatch.setattr(report, "run", asked.append)
+    flags = {
+        "--source": "s",
+        "--target": "t",
+        "--pairs": "p",
+        "--corpus": "numbers",
+        "--language": "fr",
+        "--tokenize": "none",
+        "--beams": "7",
+        "--length-penalty": "0.4",
+        "--batch-size": "9",
+        "--device": "cuda:1",
+        "--out": "r.json",
+        "--figure": "f.svg",
+    }
+    given = [word for pair in flags.items() for word in pair]
+    assert run(["evaluate", "m", "n", "--reverse", "--strict", *given]) == 0
+    assert run(["evaluate", "m", "--corpus", "dates"]) == 0
+    assert asked == [
+        Wishes(
+            models=(Path("m"), Path("n")),
+            source=Path("s"),
+            target=Path("t"),
+            pairs=Path("p"),
+            corpus="numbers",
+            language="fr",
+            reverse=True,
+            strict=True,
+            tokenize="none",
+            beams=7,
+            length_penalty=0.4,
+            batch_size=9,
+            device="cuda:1",
+            out=Path("r.json"),
+            figure=Path("f.svg"),
+        ),
+        Wishes(models=(Path("m"),), corpus="dates"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "requires an argument"),
+        (["m"], "evaluate: got no test data; needed --source and --target, or --pairs, or --corpus."),
+        (["m", "--source", "s"], "target: got none; needed both --source and --target."),
+        (["m", "--corpus", "poems"], "corpus: got 'poems'"),
+        (["m", "--pairs", "p", "--tokenize", "x"], "tokenize: got 'x'"),
+        (["m", "--beams", "many"], "--beams"),
+    ],
+)
+def test_a_mistake_is_one_line(arguments, said, capsys):
+    assert run(["evaluate", *arguments]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert said in printed.err
+    assert printed.err.count("\n") == 1

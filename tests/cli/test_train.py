@@ -1,0 +1,127 @@
+"""`regard train`: a happy path, the words beside it, and everything that can be mistyped."""
+
+import signal
+import subprocess
+import sys
+from dataclasses import fields
+
+import pytest
+from tests.translation.training.toys import make_pairs, write_tsv
+
+from regard.cli import train as verb
+from regard.cli.app import run
+from regard.translation.model import Architecture
+from regard.translation.training import Data, Training, pictures
+
+SMALL = [
+    *("--embedding", "8", "--hidden", "8", "--source-unit", "words", "--target-unit", "words", "--warmup", "5"),
+    *("--batch-tokens", "60", "--valid-share", "0.1", "--test-share", "0.1", "--device", "cpu"),
+]
+TWO = ["--epochs", "2"]
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch):
+    monkeypatch.setattr(pictures, "can_draw", lambda: False)
+    path = write_tsv(tmp_path / "pairs.tsv", make_pairs(120, longest=5))
+    with path.open("a", encoding="utf-8") as more:
+        more.write("no tab\n")
+    return path
+
+
+def test_from_a_file_to_a_model_and_on(file, tmp_path, capsys):
+    out = tmp_path / "my model"
+    assert run(["train", "--pairs", str(file), "--out", str(out), *SMALL, *TWO, "--attention", "dot"]) == 0
+    printed = capsys.readouterr()
+    assert "regard: skipped pairs.tsv, line 121: no tab between source and target ('no tab')" in printed.err
+    lines = printed.out.splitlines()
+    assert lines[0].endswith(" parameters")
+    assert [line.split("  ")[0] for line in lines[1:3]] == ["epoch 1", "epoch 2"]
+    assert all(part in lines[1] for part in ("loss ", " tokens/s", "BLEU ", "exact ", " left"))
+    assert lines[3].startswith("The best of 2 epochs was epoch ")
+    assert lines[4] == f"The model is in {out}, its log and pictures in {out / 'training'}. Try"
+    assert lines[5].startswith(f"  regard translate '{out}' ")
+    assert lines[6] == f"  regard evaluate '{out}' --pairs '{out / 'test.tsv'}'"
+    # the two commands work
+    assert run(["translate", str(out), "one two"]) == 0
+    assert run(["evaluate", str(out), "--pairs", str(out / "test.tsv")]) == 0
+    assert "BLEU" in capsys.readouterr().out
+    # the same command goes on where nothing is left to do
+    assert run(["train", "--pairs", str(file), "--out", str(out), *SMALL, *TWO, "--attention", "dot"]) == 0
+    assert "going on in epoch 3" in capsys.readouterr().out
+
+
+def test_flags_go_before_the_file(file, tmp_path, capsys, monkeypatch):
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text("[training]\nepochs = 9\nseed = 5\n[model]\nstate_dropout = 0.3\n", encoding="utf-8")
+    seen = []
+
+    def stop(wishes, listen):
+        seen.append(wishes)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(verb, "run", stop)
+    arguments = ["--recipe", str(recipe), "--seed", "6", "--no-joint", "--tied", "--strict", "--threads", "1"]
+    with pytest.raises(SystemExit) as left:
+        run(["train", "--pairs", str(file), "--out", str(tmp_path), *arguments])
+    assert left.value.code == 130
+    assert "interrupted; the same command goes on from the last checkpoint." in capsys.readouterr().err
+    assert seen[0].flags == {"seed": 6, "joint": False, "tied": True}  # and no default among them
+    assert (seen[0].recipe, seen[0].threads, seen[0].sources.strict) == (recipe, 1, True)
+
+
+def test_every_name_of_a_recipe_is_a_flag_with_its_help(capsys):
+    assert run(["train", "--help"]) == 0
+    printed = capsys.readouterr().out
+    for table in (Architecture, Data, Training):
+        for entry in fields(table):
+            assert f"--{entry.name.replace('_', '-')} " in printed
+    assert "interrupted, the same command goes on where it" in printed
+    assert "the width of word vectors." in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "train: got nothing to train on; needed --corpus, or --pairs, or --source and --target."),
+        (["--pairs", "a", "--corpus", "dates"], "train: got several corpora;"),
+        (["--pairs", "a", "--epoch", "3"], "Unknown option: --epoch. Did you mean --epochs?"),
+        (["--pairs", "a", "--hiden", "3"], "Did you mean --hidden?"),
+        (["--pairs", "a", "--epochs", "many"], "--epochs"),
+        (["--pairs", "a", "--unit", "rnn"], 'Choose from: "gru", "lstm".'),
+        (["--pairs", "a", "--hidden", "0"], "hidden: got 0; needed a whole number, 1 or more."),
+        (["--pairs", "a", "--attention", "softmax"], "attention: got 'softmax'; needed one of none, additive,"),
+        (["--pairs", "none.tsv"], "pairs: got none.tsv (No such file or directory)"),
+        (["--pairs", "a", "--recipe", "none.toml"], "recipe: got none.toml; needed a TOML file that exists."),
+        (["--pairs", "a", "--init", "none"], "init: got none, where there is no model.json;"),
+        (["--pairs", "a", "--device", "tpu"], "device: got 'tpu'; needed a device"),
+        (["--source", "a"], "target: got none; needed both --source and --target."),
+    ],
+)
+def test_a_mistake_is_one_line(arguments, said, capsys, tmp_path):
+    assert run(["train", "--out", str(tmp_path / "model"), *arguments]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert said in printed.err
+    assert printed.err.count("\n") == 1
+
+
+def test_out_is_needed(capsys):
+    assert run(["train", "--corpus", "dates"]) == 2
+    assert "--out" in capsys.readouterr().err
+
+
+def test_as_a_module_and_with_ctrl_c(file, tmp_path):
+    """`python -m regard`, which torchrun calls: interrupted it leaves with 130 and a checkpoint."""
+    out = tmp_path / "model"
+    command = [sys.executable, "-m", "regard", "train", "--pairs", str(file), "--out", str(out), *SMALL]
+    endless = [*command, "--epochs", "100000", "--patience", "100000", "--save-seconds", "0", "--threads", "1"]
+    with subprocess.Popen(endless, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as training:
+        for line in training.stdout:
+            if line.startswith("epoch 2"):
+                break
+        training.send_signal(signal.SIGINT)
+        _, said = training.communicate(timeout=60)
+    assert training.returncode == 130
+    assert said.endswith("regard: interrupted; the same command goes on from the last checkpoint.\n")
+    assert (out / "training" / "checkpoint.pt").exists()

@@ -1,0 +1,55 @@
+"""`merge_to_words`: sums over source tokens, means over target tokens, END and blanks in no word."""
+
+import pytest
+import torch
+
+from regard.errors import RegardError
+from regard.translation.alignments import merge_to_words
+
+
+def test_against_loops():
+    weights = torch.rand(7, 5).softmax(-1)
+    target, source = [0, 0, 1, -1, 2, 2, 2], [0, 1, 1, -1, 2]
+    merged = merge_to_words(weights, target, source)
+    assert merged.shape == (3, 3)
+    for word in range(3):
+        rows = [row for row, its in enumerate(target) if its == word]
+        for other in range(3):
+            columns = [column for column, its in enumerate(source) if its == other]
+            wanted = sum(float(weights[row, column]) for row in rows for column in columns) / len(rows)
+            assert float(merged[word, other]) == pytest.approx(wanted)
+
+
+def test_a_whole_row_stays_whole_but_for_end():
+    weights = torch.rand(4, 6).softmax(-1)
+    merged = merge_to_words(weights, [0, 0, 1], [0, 0, 1, 2, 2])
+    torch.testing.assert_close(merged.sum(1), torch.stack([1 - weights[:2, 5].mean(), 1 - weights[2, 5]]))
+    torch.testing.assert_close(merged, merge_to_words(weights, [0, 0, 1, -1], [0, 0, 1, 2, 2, -1]))
+
+
+def test_words_without_tokens_have_no_weight():
+    merged = merge_to_words(torch.ones(1, 1), [1], [0], target_count=3, source_count=2)
+    assert merged.tolist() == [[0, 0], [1, 0], [0, 0]]
+
+
+def test_nothing_gives_nothing():
+    assert merge_to_words(torch.ones(1, 2) / 2, [], [0]).shape == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("weights", "target", "source", "text"),
+    [
+        (torch.ones(3), [0], [0], r"weights: got float32 \(3,\) on cpu; needed \(target tokens, source tokens\)"),
+        (torch.ones(2, 2), [0, 0, 0], [0], "target_words: got words of 3 tokens; needed 2, .* or 1 where END"),
+        (torch.ones(2, 2), [0], [], "source_words: got words of 0 tokens; needed 2"),
+        (torch.ones(2, 2), [0, -2], [0], "target_words: got numbers from -2 to 0; needed numbers from -1 to 0"),
+    ],
+)
+def test_bad_arguments_are_named(weights, target, source, text):
+    with pytest.raises(RegardError, match=text):
+        merge_to_words(weights, target, source)
+
+
+def test_a_word_beyond_the_count_is_named():
+    with pytest.raises(RegardError, match="source_words: got numbers from 0 to 2; needed numbers from -1 to 1, for"):
+        merge_to_words(torch.ones(1, 3), [0], [0, 1, 2], source_count=2)

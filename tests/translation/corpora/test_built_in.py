@@ -1,0 +1,57 @@
+"""Built-in corpora by name."""
+
+import sys
+
+import pytest
+
+from regard.errors import RegardError
+from regard.translation.corpora import BuiltIn, built_in, names
+from regard.translation.vocabularies import UNITS, learn
+
+SIZES = {"train": 60, "valid": 12, "test": 12}
+
+
+@pytest.mark.parametrize("name", names())
+def test_by_name_and_with_units_that_work(name):
+    corpus = built_in(name, seed=2, **SIZES)
+    assert isinstance(corpus, BuiltIn)
+    assert corpus == built_in(name, seed=2, **SIZES) != built_in(name, seed=3, **SIZES)
+    assert {corpus.source_unit, corpus.target_unit} <= set(UNITS)
+    for unit, texts in (
+        (corpus.source_unit, [example.source for example in corpus.train]),
+        (corpus.target_unit, [example.target for example in corpus.train]),
+    ):
+        vocabulary = learn(unit, texts)
+        assert [vocabulary.decode(ids) for ids in vocabulary.encode_all(texts)] == texts
+
+
+def test_options_reach_the_corpus():
+    assert built_in("numbers", language="fr", **SIZES) != built_in("numbers", **SIZES)
+    assert {example.label for example in built_in("dates", locales=["de"], **SIZES).test} == {"de"}
+
+
+def test_what_is_refused():
+    with pytest.raises(RegardError, match="corpus: got 'wmt'; needed 'dates' or 'numbers' or 'lists'"):
+        built_in("wmt")
+    with pytest.raises(RegardError, match="options: got language for the corpus 'dates'; needed some of train, valid"):
+        built_in("dates", language="fr")
+
+
+@pytest.mark.parametrize(("name", "package"), [("dates", "babel"), ("numbers", "num2words")])
+def test_a_missing_package_is_named(monkeypatch, name, package):
+    for module in [module for module in sys.modules if module.partition(".")[0] == package]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, package, None)
+    if name == "numbers":
+        from regard.translation.corpora import number_words
+
+        number_words._said.cache_clear()
+        number_words._german_group.cache_clear()
+    with pytest.raises(RegardError, match=rf"corpus {name}: got no module named .*{package}.*regard\[translation\]"):
+        built_in(name, **SIZES)
+
+
+def test_lists_need_no_package(monkeypatch):
+    monkeypatch.setitem(sys.modules, "num2words", None)
+    monkeypatch.setitem(sys.modules, "babel", None)
+    assert built_in("lists", **SIZES).train

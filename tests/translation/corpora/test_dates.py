@@ -1,0 +1,85 @@
+"""Dates: twenty languages in equal shares, days that are in one part only, and one reading for every text."""
+
+from collections import Counter
+from datetime import date
+
+import pytest
+from tests.translation.corpora.truth import check, said
+
+from regard.errors import RegardError
+from regard.translation.corpora import dates
+from regard.translation.corpora.dates import LOCALES, check_readings
+from regard.translation.corpora.example import Example
+
+NAMELESS = "jbo"
+SMALL = dates(train=800, valid=80, test=120)
+
+
+def test_parts_are_as_large_as_asked_and_share_no_day():
+    assert [len(part) for part in (SMALL.train, SMALL.valid, SMALL.test)] == [800, 80, 120]
+    days = [{example.target for example in part} for part in (SMALL.train, SMALL.valid, SMALL.test)]
+    assert [len(part) for part in days] == [800, 80, 120]
+    assert len(set.union(*days)) == sum(map(len, days))
+
+
+def test_days_of_two_centuries_in_the_iso_form():
+    read = [date.fromisoformat(example.target) for example in SMALL.train]
+    assert {day.year // 20 for day in read} == set(range(1900 // 20, 2100 // 20))
+    assert {day.month for day in read} == set(range(1, 13))
+    assert {day.day for day in read} == set(range(1, 32))
+
+
+def test_twenty_languages_in_equal_shares():
+    assert len(LOCALES) == len({locale.partition("_")[0] for locale in LOCALES}) == 20
+    assert Counter(example.label for example in SMALL.train) == dict.fromkeys(LOCALES, 40)
+
+
+@pytest.mark.parametrize("example", SMALL.test, ids=lambda example: example.source)
+def test_spans_are_true(example):
+    check(example)
+    (year, (said_year,)), (_, (month,)), (day, (said_day,)) = said(example)
+    assert said_year == year == example.target[:4]
+    assert int(said_day) == int(day) == int(example.target[8:])
+    assert month in example.source.replace(said_year, "")
+
+
+def test_more_examples_than_days():
+    corpus = dates(train=37_000, valid=36_000, test=500, locales=["en"])
+    days = Counter(example.target for example in corpus.train)
+    assert len(days) == 73_049 - 36_500
+    assert set(days.values()) == {1, 2}
+
+
+def test_the_seed_decides():
+    assert dates(train=800, valid=80, test=120) == SMALL
+    assert dates(train=800, valid=80, test=120, seed=1).test != SMALL.test
+
+
+@pytest.mark.parametrize("locales", [("de", "pl", "hr"), ("hr", "en", "pl")])
+def test_two_readings_are_refused(locales):
+    with pytest.raises(RegardError) as refusal:
+        dates(train=1, valid=1, test=1, locales=locales)
+    assert "listopada 2000" in refusal.value.got
+    assert refusal.value.repair == f"Leave out {' or '.join(sorted({'pl', 'hr'}, key=locales.index))}."
+
+
+def test_two_readings_in_the_examples_are_refused():
+    once, again = Example("May 1", "2000-05-01", (), "a"), Example("May. 1", "2000-01-05", (), "b")
+    message = "got 'May 1', 2000-05-01 in a, and 'May. 1', 2000-01-05 in b; needed locales in which"
+    with pytest.raises(RegardError, match=message):
+        check_readings([once, again])
+    check_readings([once, once])
+
+
+def test_months_without_names_are_refused():
+    with pytest.raises(RegardError, match=f"locales: got {NAMELESS}: months written M01 to M12"):
+        dates(locales=("en", NAMELESS))
+
+
+def test_what_else_is_refused():
+    with pytest.raises(RegardError, match="locales: got none"):
+        dates(locales=())
+    with pytest.raises(RegardError, match=r"valid, test: got 1000 and 40000; needed 36524 examples or fewer"):
+        dates(test=40_000)
+    with pytest.raises(RegardError, match="train: got 0"):
+        dates(train=0)

@@ -1,0 +1,82 @@
+"""Numbers: German and French to English, each number in one part, and what says what."""
+
+import pytest
+from num2words import num2words
+from tests.translation.corpora.truth import check, said
+
+from regard.errors import RegardError
+from regard.translation.corpora import numbers
+from regard.translation.corpora.numbers import _example
+
+SIZES = {"train": 600, "valid": 50, "test": 80}
+CORPORA = {language: numbers(language=language, **SIZES) for language in ("de", "fr")}
+
+
+@pytest.fixture(params=CORPORA, scope="module")
+def corpus(request):
+    return CORPORA[request.param]
+
+
+def test_parts_share_no_number(corpus):
+    parts = [{example.target for example in part} for part in (corpus.train, corpus.valid, corpus.test)]
+    assert [len(part) for part in parts[1:]] == [50, 80]
+    assert len(corpus.train) == 600
+    assert len(set.union(*parts)) == sum(map(len, parts))
+
+
+def test_small_numbers_are_for_training(corpus):
+    targets = {example.target for example in corpus.train}
+    assert targets >= {num2words(number) for number in range(100)}
+    assert {example.label for example in corpus.test} == {"3", "4", "5", "6"}
+
+
+def test_every_word_of_the_test_is_in_the_training_data():
+    corpus = numbers(train=3000, valid=50, test=300)
+    words = {word for example in corpus.train for word in example.target.split()}
+    assert words >= {word for example in corpus.test for word in example.target.split()}
+
+
+def test_spans_hold_together(corpus):
+    for example in corpus.train:
+        check(example)
+
+
+@pytest.mark.parametrize(
+    ("number", "language", "spans"),
+    [
+        (0, "de", [("zero", ["null"])]),
+        (
+            21_035,
+            "de",
+            [
+                ("twenty", ["zwanzig"]),
+                ("one", ["ein"]),
+                ("thousand", ["tausend"]),
+                ("thirty", ["dreißig"]),
+                ("five", ["fünf"]),
+            ],
+        ),
+        (712, "de", [("seven hundred", ["siebenhundert"]), ("twelve", ["zwölf"])]),
+        (
+            1_071,
+            "fr",
+            [("one", ["mille"]), ("thousand", ["mille"]), ("seventy", ["soixante", "onze"]), ("one", ["onze"])],
+        ),
+        (80_200, "fr", [("eighty", ["quatre-vingt"]), ("thousand", ["mille"]), ("two hundred", ["deux cents"])]),
+        (116, "fr", [("one hundred", ["cent"]), ("sixteen", ["seize"])]),
+    ],
+)
+def test_what_says_what(number, language, spans):
+    assert said(_example(number, language)) == spans
+
+
+def test_the_seed_decides():
+    assert numbers(language="fr", **SIZES) == CORPORA["fr"]
+    assert numbers(language="fr", seed=1, **SIZES).test != CORPORA["fr"].test
+
+
+def test_what_is_refused():
+    with pytest.raises(RegardError, match="language: got 'en'; needed 'de' or 'fr'"):
+        numbers(language="en")
+    with pytest.raises(RegardError, match="needed 10000 examples or fewer together"):
+        numbers(test=10_000)

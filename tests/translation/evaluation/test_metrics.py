@@ -1,0 +1,64 @@
+"""BLEU and chrF: sacrebleu's own numbers, intervals and signatures."""
+
+import sys
+
+import pytest
+import sacrebleu
+
+from regard.errors import RegardError
+from regard.translation.evaluation.metrics import TOKENIZERS, looks_tokenised, measure, short_bleu
+
+REFERENCES = [f"the cat number {n} sat on the mat , did n't it ." for n in range(40)]
+CLOSE = [text.replace("sat", "lay") if n % 4 == 0 else text for n, text in enumerate(REFERENCES)]
+FAR = [text.replace("the", "a") for text in REFERENCES]
+
+
+def test_the_numbers_are_sacrebleus():
+    (bleu, chrf) = measure({"close": CLOSE}, REFERENCES, tokenize="none")["close"]
+    expected = sacrebleu.BLEU(tokenize="none", force=True)
+    assert bleu.score == pytest.approx(expected.corpus_score(CLOSE, [REFERENCES]).score)
+    assert chrf.score == pytest.approx(sacrebleu.CHRF().corpus_score(CLOSE, [REFERENCES]).score)
+    assert bleu.mean - bleu.half_width < bleu.score < bleu.mean + bleu.half_width
+    assert "tok:none" in bleu.signature
+    assert "bs:1000|seed:12345" in bleu.signature
+    assert bleu.p_value is None
+    low, high = bleu.mean - bleu.half_width, bleu.mean + bleu.half_width
+    assert str(bleu) == f"{bleu.score:.2f} (95%: {low:.2f} to {high:.2f})"
+
+
+def test_a_paired_bootstrap_tells_systems_apart():
+    found = measure({"close": CLOSE, "far": FAR, "same": CLOSE}, REFERENCES)
+    assert found["close"] == measure({"close": CLOSE}, REFERENCES)["close"]
+    assert found["far"][0].p_value < 0.01
+    assert [metric.p_value for metric in found["same"]] == [1.0, 1.0], "sacrebleu alone says 0.001"
+    assert "p = 0.0010" in str(found["far"][0])
+
+
+def test_every_tokenizer_works_here_and_now():
+    for tokenize in TOKENIZERS:
+        assert measure({"all": REFERENCES}, REFERENCES, tokenize=tokenize)["all"][0].score == 100
+
+
+def test_short_sentences_have_a_bleu_too():
+    assert short_bleu(["seven"], ["seven"], "13a") == 100
+    assert short_bleu(["eight"], ["seven"], "13a") == 0
+
+
+def test_tokenised_text_is_recognised():
+    assert looks_tokenised(REFERENCES)
+    assert not looks_tokenised(["The cat sat.", "It did ."])
+
+
+def test_mistakes_are_explained():
+    with pytest.raises(RegardError, match="tokenize: got 'flores200'; needed one of 13a, intl"):
+        measure({"close": CLOSE}, REFERENCES, tokenize="flores200")
+    with pytest.raises(RegardError, match="systems: got 39 translations of close for 40 references"):
+        measure({"close": CLOSE[1:]}, REFERENCES)
+    with pytest.raises(RegardError, match="pairs: got 0 pairs of sentences"):
+        measure({"close": []}, [])
+
+
+def test_without_sacrebleu_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sacrebleu", None)
+    with pytest.raises(RegardError, match=r'evaluate: got no module named sacrebleu; .*"regard\[translation\]"'):
+        measure({"close": CLOSE}, REFERENCES)

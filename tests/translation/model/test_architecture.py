@@ -1,0 +1,35 @@
+"""`Architecture`: what makes no model is refused with a sentence."""
+
+import pytest
+
+from regard.errors import RegardError
+from regard.translation.model.architecture import SCORES, Architecture
+
+
+@pytest.mark.parametrize(
+    ("choices", "said"),
+    [
+        ({"hidden": 0}, "hidden: got 0; needed a whole number, 1 or more."),
+        ({"embedding": 2.5}, "embedding: got 2.5; needed a whole number, 1 or more."),
+        ({"layers": True}, "layers: got True; needed a whole number, 1 or more."),
+        ({"attention_dim": -1}, "attention_dim: got -1; needed a whole number, 1 or more."),
+        ({"unit": "rnn"}, "unit: got 'rnn'; needed one of gru, lstm. Write gru."),
+        ({"cell": "luong"}, "cell: got 'luong'; needed one of bahdanau, conditional. Write bahdanau."),
+        ({"attention": "softmax"}, f"attention: got 'softmax'; needed one of {', '.join(SCORES)}."),
+        ({"attention": ["dot"]}, "attention: got ['dot']; needed one of"),
+        ({"state_dropout": 1.0}, "state_dropout: got 1.0; needed a probability from 0 up to, not including, 1."),
+        ({"word_dropout": -0.1}, "word_dropout: got -0.1; needed a probability"),
+        ({"tied": 1}, "tied: got 1; needed true or false."),
+        ({"heads": 3, "hidden": 8}, "heads: got 3; needed a divisor of hidden=8."),
+        ({"heads": 2, "attention": "none"}, 'heads: got 2; needed 1 where attention is "none".'),
+    ],
+)
+def test_a_wrong_value_is_named(choices, said):
+    with pytest.raises(RegardError) as refusal:
+        Architecture(**choices)
+    assert str(refusal.value).startswith(said)
+
+
+def test_the_default_is_equation_13():
+    default = Architecture()
+    assert (default.cell, default.attention, default.heads) == ("bahdanau", "additive", 1)

@@ -1,0 +1,37 @@
+"""What does not go together is refused before a model is loaded."""
+
+from pathlib import Path
+
+import pytest
+
+from regard.errors import RegardError
+from regard.translation.piping.wishes import Wishes, check
+
+MODEL = (Path("model"),)
+
+
+def test_wishes_that_go_together():
+    check(Wishes(MODEL))
+    check(Wishes(MODEL, input=Path("in"), alignment="json", alignment_of="words", alignment_out=Path("out")))
+    check(Wishes(MODEL, sentences=("a",), alignment="png", alignment_out=Path("a.png")))
+
+
+@pytest.mark.parametrize(
+    ("wishes", "said"),
+    [
+        ({"sentences": ("a",), "input": Path("in")}, "input: got --input in and sentences; needed one of them"),
+        ({"batch_size": 0}, "batch_size: got 0; needed 1 or more"),
+        ({"alignment_of": "words"}, "alignment_of: got no --alignment; needed one of pharaoh, json, svg, png"),
+        ({"alignment_out": Path("a")}, "alignment_out: got no --alignment"),
+        ({"alignment": "gif"}, "alignment: got 'gif'; needed one of pharaoh, json, svg, png"),
+        ({"alignment": "json", "alignment_of": "bytes"}, "alignment_of: got 'bytes'; needed one of words, tokens"),
+        ({"alignment": "svg"}, "alignment_out: got none for pictures; .* --alignment-out alignment.svg"),
+        (
+            {"alignment": "json", "output": Path("o"), "alignment_out": Path("o")},
+            "alignment_out: got the file of --output; needed another file",
+        ),
+    ],
+)
+def test_wishes_that_do_not(wishes, said):
+    with pytest.raises(RegardError, match=said):
+        check(Wishes(MODEL, **wishes))

@@ -1,0 +1,188 @@
+"""The translator: each sentence by itself, whatever stands beside it."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from tests.translation.models import SENTENCES, random_model, random_sentences, save_model
+
+from regard.errors import RegardError
+from regard.translation import Translator
+from regard.translation.batching import pad
+from regard.translation.search import beam
+from regard.translation.symbols import END
+from regard.translation.translator import perplexity
+
+
+@pytest.fixture(scope="module")
+def translator():
+    return Translator([random_model()])
+
+
+def told(translations):
+    return [[(one.text, one.finished) for one in (best, *best.others)] for best in translations]
+
+
+def scores(translations):
+    return torch.tensor([one.score for best in translations for one in (best, *best.others)])
+
+
+def test_neither_batch_size_nor_mates_change_a_translation(translator):
+    sentences = random_sentences(200)
+    expected = translator.translate(sentences, nbest=3, longest=8, batch_size=64)
+    for size in (1, 7):
+        found = translator.translate(sentences, nbest=3, longest=8, batch_size=size)
+        assert told(found) == told(expected)
+        torch.testing.assert_close(scores(found), scores(expected), rtol=0, atol=1e-4)
+    backwards = translator.translate(sentences[::-1], nbest=3, longest=8, batch_size=64)[::-1]
+    assert told(backwards) == told(expected)
+    assert len({text for (text, _), *_ in told(expected)}) > 30, "a model that says one thing would show nothing"
+
+
+def test_one_beam_is_greedy_search(translator):
+    sentences = [sentence for sentence in random_sentences(40) if sentence]
+    found = translator.translate(sentences, beams=1, longest=8)
+    for sentence, one in zip(sentences, found, strict=True):
+        ids, lengths = pad([[*translator.source_vocabulary.encode(sentence), END]])
+        state = translator.models[0].model.start(ids, lengths)
+        ((expected,),) = beam(translator.models[0].model.step, state, 1, beams=1, longest=8)
+        assert one.target.ids == expected.tokens
+        assert one.score == pytest.approx(expected.score, abs=1e-5)
+
+
+def test_a_translation_has_its_tokens_its_score_and_its_weights(translator):
+    (found,) = translator.translate(["ab cd"], nbest=2, length_penalty=0.0)
+    assert found.source.text == "ab cd"
+    assert found.target.vocabulary.decode(found.target.ids) == found.text
+    assert len(found.tokens) == len(found.target.ids) == found.length - found.finished
+    assert found.score == found.log_probability >= found.others[0].score
+    assert found.weights is not None
+    assert found.weights.shape == (found.length, len("ab cd") + 1)
+    torch.testing.assert_close(found.weights.sum(1), torch.ones(found.length))
+
+
+def test_an_empty_sentence_has_an_empty_translation(translator):
+    said = translator.translate(["", "ab", " \t ", "cd"])
+    assert [said[0].text, said[2].text] == ["", ""]
+    assert (said[0].score, said[0].finished, said[0].alignment) == (0.0, True, None)
+    assert [said[1].text, said[3].text] == [one.text for one in translator.translate(["ab", "cd"])]
+    assert translator.translate([]) == []
+
+
+def test_sentences_are_normalised_as_in_training(translator):
+    assert told(translator.translate(["  ab \t cd\n"])) == told(translator.translate(["ab cd"]))
+
+
+def test_a_stream_gives_what_a_list_gives_and_reads_no_further_than_it_must(translator):
+    sentences = random_sentences(23, seed=1)
+    read = []
+
+    def coming():
+        for sentence in sentences:
+            read.append(sentence)
+            yield sentence
+
+    stream = translator.stream(coming(), ahead=5, longest=8)
+    first = next(stream)
+    assert len(read) == 5
+    assert told([first, *stream]) == told(translator.translate(sentences, longest=8))
+
+
+def test_given_translations_have_the_score_that_the_search_gave_them(translator):
+    found = [one for one in translator.translate(random_sentences(60), length_penalty=0.0) if one.finished]
+    assert len(found) > 5
+    sources, targets = [one.source.text for one in found], [one.text for one in found]
+    given = translator.force(sources, targets, batch_size=7)
+    for one, again in zip(found, given, strict=True):
+        if one.target.ids == again.target.ids:  # blanks at the ends are no part of a text
+            assert again.log_probability == pytest.approx(one.log_probability, abs=1e-4)
+            assert again.length == one.length
+            torch.testing.assert_close(again.weights, one.weights, rtol=0, atol=1e-5)
+    assert translator.score(sources, targets) == pytest.approx([one.log_probability for one in given], abs=1e-4)
+
+
+def test_perplexity_counts_every_token_and_the_end(translator):
+    sources, targets = ["ab", "cd a"], ["dab", "c"]
+    total, tokens = sum(translator.score(sources, targets)), len("dab") + 1 + len("c") + 1
+    assert translator.perplexity(sources, targets) == pytest.approx(math.exp(-total / tokens))
+
+
+@pytest.mark.parametrize("log_probability", [-math.inf, -1e6])
+def test_what_is_impossible_has_an_infinite_perplexity(translator, log_probability):
+    (given,) = translator.force(["ab"], ["c"])
+    assert perplexity([replace(given, log_probability=log_probability)]) == math.inf
+
+
+def test_the_length_penalty_of_the_folder_is_the_default(tmp_path):
+    sentences = random_sentences(40)
+    stored = Translator.load(save_model(tmp_path, random_model(facts={"length_penalty": 2.5})))
+    plain = Translator([random_model()])
+    assert (stored.length_penalty, plain.length_penalty) == (2.5, 1.0)
+    ours = stored.translate(sentences, longest=12)
+    assert told(ours) == told(plain.translate(sentences, longest=12, length_penalty=2.5))
+    assert not torch.equal(scores(ours), scores(plain.translate(sentences, longest=12)))
+
+
+def test_an_ensemble_of_a_model_with_itself_is_the_model(tmp_path):
+    folder = save_model(tmp_path, random_model())
+    sentences = random_sentences(20)
+    alone, twice = Translator.load(folder), Translator.load(folder, folder)
+    ours, theirs = alone.translate(sentences, longest=10), twice.translate(sentences, longest=10)
+    assert told(ours) == told(theirs)
+    torch.testing.assert_close(ours[0].weights, theirs[0].weights)
+
+
+def test_an_ensemble_scores_with_the_mean_of_probabilities():
+    first, second = random_model(1), random_model(2)
+    every = [Translator(models).score(["ab"], [""])[0] for models in ([first], [second], [first, second])]
+    assert math.exp(every[2]) == pytest.approx((math.exp(every[0]) + math.exp(every[1])) / 2, rel=1e-5)
+
+
+def test_a_model_without_attention_has_no_alignment():
+    (found,) = Translator([random_model(attention="none")]).translate(["ab"])
+    assert found.weights is None
+    assert found.alignment is None
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda t: t.translate("ab cd"), "sentences: got one string; needed a list of sentences"),
+        (lambda t: t.translate(["ab", None]), "sentences: got NoneType at number 1; needed sentences as strings"),
+        (lambda t: t.translate([b"ab"]), "sentences: got bytes at number 0"),
+        (lambda t: next(t.stream([3.5])), "sentences: got float at number 0"),
+        (lambda t: next(t.stream("ab")), "sentences: got one string"),
+        (lambda t: next(t.stream(["ab"], ahead=0)), "ahead: got 0; needed 1 or more"),
+        (lambda t: t.translate(["ab"], batch_size=0), "batch_size: got 0; needed 1 or more"),
+        (lambda t: t.translate(["ab"], beams=0), "beams: got 0"),
+        (lambda t: t.translate(["ab"], beams=2, nbest=3), "nbest: got 3"),
+        (lambda t: t.translate(["ab"], longest=0), "longest: got 0"),
+        (lambda t: t.translate(["ab"], length_penalty=math.nan), "length_penalty: got nan; needed a finite number"),
+        (lambda t: t.translate(["\ud800"]), "text: got "),
+        (lambda t: t.score(["ab"], []), "targets: got 0 for 1 sources; needed one for each source"),
+        (lambda t: t.perplexity([], []), "targets: got none; needed at least one sentence"),
+        (lambda t: Translator([]), "models: got none"),
+    ],
+)
+def test_mistakes_are_explained(translator, call, said):
+    with pytest.raises(RegardError, match=said):
+        call(translator)
+
+
+def test_models_of_an_ensemble_share_their_vocabularies():
+    texts = (*SENTENCES, "xyz")
+    with pytest.raises(RegardError, match="another source vocabulary in model 2 than in the first"):
+        Translator([random_model(), random_model(texts=texts)])
+
+
+def test_a_device_that_is_not_there_is_refused(tmp_path):
+    folder = save_model(tmp_path, random_model())
+    with pytest.raises(RegardError, match=r"device: got 'abacus'; needed a device that torch can use here"):
+        Translator.load(folder, device="abacus")
+
+
+def test_a_stored_length_penalty_that_is_none_is_refused(tmp_path):
+    stored = Translator([random_model(facts={"length_penalty": "long"})])
+    with pytest.raises(RegardError, match="length_penalty: got 'long'"):
+        stored.translate(["ab"])

@@ -1,0 +1,87 @@
+"""`run`: from wishes to a trained model; the test part is written so that it reads back."""
+
+import pytest
+import torch
+from tests.translation.training.toys import make_corpus, make_pairs, make_recipe, write_tsv
+
+from regard.errors import RegardError
+from regard.translation.pairs import Pair, read_pairs
+from regard.translation.training import pictures, procedure
+from regard.translation.training.procedure import Wishes, leads, run
+from regard.translation.training.reading import Sources
+
+TINY = {"embedding": 8, "hidden": 8, "source_unit": "words", "target_unit": "words", "epochs": 1}
+
+
+@pytest.fixture
+def sources(tmp_path, monkeypatch):
+    monkeypatch.setattr(pictures, "can_draw", lambda: False)
+    file = write_tsv(tmp_path / "pairs.tsv", make_pairs(120, longest=5))
+    return Sources(pairs=file, valid_share=0.1, test_share=0.1)
+
+
+def test_flags_go_into_the_recipe_and_the_test_part_into_a_file(sources, tmp_path):
+    done = run(Wishes(sources, tmp_path / "model", flags=TINY))
+    assert (done.recipe.model.hidden, done.recipe.training.epochs) == (8, 1)
+    assert done.test == tmp_path / "model" / "test.tsv"
+    assert tuple(read_pairs(done.test)) == done.corpus.test
+    assert done.ended.epochs == 1
+
+
+def test_what_looks_like_an_escape_reads_back_as_it_is(tmp_path):
+    odd = (Pair("AT&T &apos; &amp;", "a & b"), Pair("x", "y"))
+    procedure._write_pairs(tmp_path / "new" / "test.tsv", odd)
+    assert tuple(read_pairs(tmp_path / "new" / "test.tsv")) == odd
+
+
+def test_fine_tuning_through_a_folder(sources, tmp_path):
+    run(Wishes(sources, tmp_path / "first", flags=TINY))
+    done = run(Wishes(sources, tmp_path / "second", init=tmp_path / "first", flags={"epochs": 1}))
+    assert done.recipe.model.hidden == 8
+    assert (tmp_path / "second" / "source.vocabulary").read_bytes() == (
+        tmp_path / "first" / "source.vocabulary"
+    ).read_bytes()
+    with pytest.raises(RegardError, match="hidden: got 16, where --init"):
+        run(Wishes(sources, tmp_path / "third", init=tmp_path / "first", flags={"hidden": 16}))
+
+
+def test_only_the_first_process_tells_and_writes(sources, tmp_path, monkeypatch, capsys):
+    assert leads()
+    monkeypatch.setenv("RANK", "1")
+    assert not leads()
+    with sources.pairs.open("a", encoding="utf-8") as file:
+        file.write("no tab\n")
+    asked = []
+    monkeypatch.setattr(procedure, "train", lambda *given, **more: asked.append(more))
+    run(Wishes(sources, tmp_path / "model", flags=TINY))
+    assert len(asked) == 1
+    assert not (tmp_path / "model").exists()
+    assert capsys.readouterr().err == ""
+
+
+def test_defaults_of_a_built_in_corpus_are_its_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(procedure, "_defaults", lambda corpus: make_recipe(seed=17))
+    monkeypatch.setattr(procedure, "read", lambda sources, tell: make_corpus())
+    monkeypatch.setattr(procedure, "train", lambda *given, **more: given)
+    done = run(Wishes(Sources(corpus="lists"), tmp_path, flags={"epochs": 5}))
+    assert (done.recipe.training.seed, done.recipe.training.epochs) == (17, 5)
+    assert done.test is None
+
+
+def test_threads_and_device(sources, tmp_path, monkeypatch):
+    with pytest.raises(RegardError, match="threads: got 0; needed 1 or more"):
+        run(Wishes(sources, tmp_path, threads=0))
+    with pytest.raises(RegardError, match="device: got 'gpu'; needed a device that torch can use here"):
+        run(Wishes(sources, tmp_path, device="gpu"))
+    set_to = []
+    monkeypatch.setattr(torch, "set_num_threads", set_to.append)
+    monkeypatch.setattr(procedure, "train", lambda *given, **more: more["device"])
+    done = run(Wishes(sources, tmp_path, threads=3, flags=TINY))
+    assert set_to == [3]
+    assert done.ended == torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def test_an_out_that_is_a_file(sources, tmp_path):
+    (tmp_path / "taken").touch()
+    with pytest.raises(RegardError, match=r"out: got .*taken/test.tsv \(File exists\); needed a folder"):
+        run(Wishes(sources, tmp_path / "taken", flags=TINY))

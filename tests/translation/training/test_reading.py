@@ -1,0 +1,111 @@
+"""From flags to a corpus: what goes together, what is split off, and which lines were bad."""
+
+import gzip
+
+import pytest
+from tests.translation.training.toys import make_pairs, write_tsv
+
+from regard.errors import RegardError
+from regard.translation.training.reading import Sources, check, read
+
+PAIRS = make_pairs(300, longest=6)
+
+
+@pytest.fixture
+def file(tmp_path):
+    return write_tsv(tmp_path / "pairs.tsv", PAIRS)
+
+
+def test_pairs_are_split_by_source_sentence_and_alike_each_time(file):
+    corpus = read(Sources(pairs=file, valid_share=0.1, test_share=0.1))
+    parts = [{pair.source for pair in part} for part in (corpus.train, corpus.valid, corpus.test)]
+    assert all(parts)
+    assert not parts[0] & parts[1] | parts[0] & parts[2] | parts[1] & parts[2]
+    assert sorted([*corpus.train, *corpus.valid, *corpus.test]) == sorted(PAIRS)
+    assert read(Sources(pairs=file, valid_share=0.1, test_share=0.1)) == corpus
+    assert corpus.name == "pairs.tsv"
+
+
+def test_files_for_validation_leave_all_pairs_to_train(file, tmp_path):
+    valid = write_tsv(tmp_path / "valid.tsv", PAIRS[:7])
+    corpus = read(Sources(pairs=file, valid_pairs=valid))
+    assert (corpus.train, corpus.valid, corpus.test) == (PAIRS, PAIRS[:7], ())
+
+
+def test_two_files_and_two_more_gzipped_or_not(tmp_path):
+    paths = {}
+    for side in ("source", "target"):
+        text = "".join(f"{getattr(pair, side)}\n" for pair in PAIRS)
+        paths[side] = tmp_path / f"train.{side}"
+        paths[side].write_text(text, encoding="utf-8")
+        paths[f"valid_{side}"] = tmp_path / f"valid.{side}.gz"
+        paths[f"valid_{side}"].write_bytes(gzip.compress(text.encode()))
+    corpus = read(Sources(**paths))
+    assert corpus.train == corpus.valid == PAIRS
+
+
+def test_the_second_column_may_be_the_source(file, tmp_path):
+    valid = write_tsv(tmp_path / "valid.tsv", PAIRS[:2])
+    corpus = read(Sources(pairs=file, reverse=True, valid_pairs=valid))
+    assert corpus.train[0] == (PAIRS[0].target, PAIRS[0].source)
+    assert corpus.valid[0] == (PAIRS[0].target, PAIRS[0].source)
+
+
+def test_bad_lines_are_told_one_by_one_and_then_in_all(file, capsys):
+    with file.open("a", encoding="utf-8") as more:
+        more.write("no tab\n" * 6 + "\tempty\n")
+    told = []
+    read(Sources(pairs=file, valid_share=0.1, test_share=0.1), told.append)
+    assert len(told) == 6
+    assert told[0] == "skipped pairs.tsv, line 301: no tab between source and target ('no tab')"
+    assert told[-1].startswith(
+        "7 lines skipped: 6 with no tab between source and target (first: line 301 of pairs.tsv)"
+    )
+    read(Sources(pairs=file, valid_share=0.1, test_share=0.1))
+    assert capsys.readouterr().err.splitlines() == [f"regard: {line}" for line in told]
+    with pytest.raises(RegardError, match=r"pairs: got pairs\.tsv, line 301: no tab"):
+        read(Sources(pairs=file, strict=True))
+
+
+def test_few_bad_lines_need_no_summary(file):
+    with file.open("a", encoding="utf-8") as more:
+        more.write("no tab\n")
+    told = []
+    read(Sources(pairs=file, valid_share=0.1, test_share=0.1), told.append)
+    assert len(told) == 1
+
+
+def test_a_built_in_corpus_brings_its_parts():
+    corpus = read(Sources(corpus="lists"))
+    assert corpus.name == "lists"
+    assert len(corpus.train) > len(corpus.test) > 0
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "train: got nothing to train on; needed --corpus, or --pairs, or --source and --target."),
+        ({"corpus": "dates", "pairs": "a"}, "train: got several corpora;"),
+        ({"pairs": "a", "source": "b", "target": "c"}, "train: got several corpora;"),
+        ({"source": "a"}, "target: got none; needed both --source and --target. Add --target."),
+        ({"target": "a"}, "source: got none; needed both --source and --target. Add --source."),
+        ({"pairs": "a", "valid_source": "b"}, "valid_target: got none; needed both --valid-source and --valid-target."),
+        (
+            {"pairs": "a", "valid_pairs": "b", "valid_source": "c", "valid_target": "d"},
+            "valid_pairs: got --valid-source too; needed one of them.",
+        ),
+        ({"corpus": "dates", "language": "de"}, "language: got de; needed the corpus numbers."),
+        ({"source": "a", "target": "b", "reverse": True}, "reverse: got no --pairs; needed a file of two columns."),
+        ({"corpus": "dates", "valid_pairs": "a"}, "valid_pairs: got the corpus dates; needed pairs from files"),
+        ({"corpus": "dates", "valid_share": 0.5}, "valid_share: got the corpus dates; needed pairs from files"),
+    ],
+)
+def test_what_does_not_go_together_is_named(given, said):
+    with pytest.raises(RegardError) as refusal:
+        check(Sources(**given))
+    assert str(refusal.value).startswith(said)
+
+
+def test_a_corpus_that_is_not_built_in():
+    with pytest.raises(RegardError, match="corpus: got 'poems'; needed 'dates' or 'numbers' or 'lists'"):
+        read(Sources(corpus="poems"))

@@ -1,0 +1,69 @@
+"""Recipes: from TOML and flags, there and back, and every wrong word named."""
+
+import pytest
+from tests.translation.training.toys import make_recipe
+
+from regard.errors import RegardError
+from regard.translation.model import Architecture
+from regard.translation.training.recipe import Data, Recipe, Training, table_of
+
+
+def test_toml_there_and_back(tmp_path):
+    recipe = make_recipe(joint=True, attention_dim=5, tokenize="none", r_drop=0.5, cell="conditional")
+    path = tmp_path / "recipe.toml"
+    path.write_text(recipe.to_toml(), encoding="utf-8")
+    assert Recipe.read(path) == recipe
+
+
+def test_a_file_says_what_it_says_and_the_base_the_rest(tmp_path):
+    path = tmp_path / "recipe.toml"
+    path.write_text("[model]\nhidden = 24\n[training]\nepochs = 7\n", encoding="utf-8")
+    read = Recipe.read(path, make_recipe(epochs=3, embedding=12)).with_flags({"epochs": 9})
+    assert (read.model.hidden, read.model.embedding, read.training.epochs) == (24, 12, 9)
+    assert Recipe.read(path).model.embedding == Architecture().embedding
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[training]\nepoch = 3", "training.epoch: got an unknown name; needed one of average,"),
+        ("[training]\nepoch = 3", "Did you mean epochs?"),
+        ("[data]\nqqqq = 3", "See `regard train --help`."),
+        ("[modle]\nhidden = 3", "recipe: got the table [modle]; needed the tables [model], [data] and [training]."),
+        ("[to_toml]\nhidden = 3", "recipe: got the table [to_toml];"),
+        ("hidden = 3", "recipe: got the table [hidden];"),
+        ("[training\n", "; needed a TOML file."),
+        ("[training]\nepochs = 2.5", "epochs: got 2.5; needed a whole number. Write 30."),
+        ("[training]\nepochs = 0", "epochs: got 0; needed a number of at least 1."),
+        ("[training]\nlearning_rate = 0", "learning_rate: got 0; needed a positive number."),
+        ("[training]\nlabel_smoothing = 1.0", "label_smoothing: got 1.0; needed a share below 1."),
+        ("[training]\ndecay = 'steps'", "decay: got 'steps'; needed one of none, linear, cosine, inverse_sqrt."),
+        ("[training]\nseed = true", "seed: got True; needed a whole number."),
+        ("[training]\nclip = nan", "clip: got nan; needed a number of at least 0."),
+        ("[training]\nvalidate_every = 11", "patience: got 10; needed at least validate_every=11."),
+        (
+            "[data]\nbpe_dropout = 0.1\nsource_unit = 'words'\ntarget_unit = 'words'",
+            "bpe_dropout: got 0.1; needed subwords",
+        ),
+        ("[model]\njoint = true\n[data]\nsource_unit = 'words'", "source_unit: got words and bpe; needed one unit"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path, text, said):
+    path = tmp_path / "recipe.toml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(RegardError) as refusal:
+        Recipe.read(path)
+    assert said in str(refusal.value)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(RegardError, match=r"recipe: got .*none.toml; needed a TOML file that exists"):
+        Recipe.read(tmp_path / "none.toml")
+
+
+def test_no_name_stands_in_two_tables():
+    names = [name for kind in (Architecture, Data, Training) for name in kind.__dataclass_fields__]
+    assert len(names) == len(set(names))
+    assert (table_of("hidden"), table_of("bpe_dropout"), table_of("epochs")) == ("model", "data", "training")
+    with pytest.raises(RegardError, match=r"hiden: got an unknown name; .* Did you mean hidden\?"):
+        table_of("hiden")

@@ -1,0 +1,45 @@
+"""Training pairs as tokens, epoch by epoch."""
+
+import pytest
+from tests.translation.training.toys import make_pairs, make_recipe
+
+from regard.errors import RegardError
+from regard.translation.pairs import Pair
+from regard.translation.training.corpus import learn_vocabularies
+from regard.translation.training.tokens import TrainingTokens
+
+
+def tokens(recipe, pairs):
+    return TrainingTokens(pairs, *learn_vocabularies(recipe, pairs), recipe, 1)
+
+
+def test_an_epoch_is_the_same_whenever_it_is_asked_for():
+    pairs = make_pairs(50)
+    one, other = tokens(make_recipe(), pairs), tokens(make_recipe(), pairs)
+    first, second = one.epoch(0), one.epoch(1)
+    assert other.epoch(1).plans == second.plans
+    assert other.epoch(0).plans == first.plans
+    assert first.plans != second.plans
+    assert tokens(make_recipe(seed=2), pairs).epoch(0).plans != first.plans
+
+
+def test_subwords_are_cut_anew_in_each_epoch_and_alike_in_each_run():
+    recipe = make_recipe(source_unit="bpe", target_unit="words", bpe_dropout=0.4, vocabulary_size=24)
+    pairs = make_pairs(50)
+    one, other = tokens(recipe, pairs), tokens(recipe, pairs)
+    first, second = one.epoch(0), one.epoch(1)
+    assert first.sources != second.sources
+    assert first.targets == second.targets  # words have no merges
+    assert other.epoch(1).sources == second.sources
+
+
+def test_long_pairs_are_left_out_and_counted():
+    pairs = (*make_pairs(20, longest=3), Pair("one " * 30, "1"), Pair("one", "1 " * 30))
+    cut = tokens(make_recipe(most_tokens=10), pairs)
+    assert (cut.left_out, len(cut.pairs)) == (2, 20)
+    assert sorted(row for planned in cut.epoch(0).plans for row in planned.rows) == list(range(20))
+
+
+def test_a_limit_that_leaves_nothing_is_refused():
+    with pytest.raises(RegardError, match="most_tokens: got 2, and every pair is longer"):
+        tokens(make_recipe(most_tokens=2), (Pair("one two three", "1 2 3"),))

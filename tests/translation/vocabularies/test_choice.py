@@ -1,0 +1,35 @@
+"""Units by name, and what they refuse."""
+
+import pytest
+
+from regard.errors import RegardError
+from regard.translation.vocabularies import Characters, Subwords, Words, learn, load
+
+TEXTS = ["a cat and a cab"] * 4
+
+
+@pytest.mark.parametrize(("unit", "cls"), [("bpe", Subwords), ("characters", Characters), ("words", Words)])
+def test_by_name(unit, cls):
+    learnt = learn(unit, TEXTS, 14)
+    assert type(learnt) is cls
+    assert type(load(unit, learnt.to_bytes())) is cls
+    assert len(learnt) <= 14
+
+
+def test_options_reach_the_unit():
+    assert learn("words", TEXTS, least=5).to_bytes() == Words(["a"]).to_bytes()
+    with pytest.raises(RegardError, match=r"least: got 2 for bpe; .*Pass `size` instead"):
+        learn("bpe", TEXTS, least=2)
+
+
+@pytest.mark.parametrize("unit", ["bpe", "characters", "words"])
+def test_room_for_more_than_the_symbols(unit):
+    with pytest.raises(RegardError, match="size: got 4; needed more than 4"):
+        learn(unit, TEXTS, 4)
+
+
+def test_a_unit_that_is_not_there():
+    with pytest.raises(RegardError, match="unit: got 'bytes'; needed 'bpe' or 'characters' or 'words'"):
+        learn("bytes", TEXTS)
+    with pytest.raises(RegardError, match="unit: got 'bytes'"):
+        load("bytes", b"")
