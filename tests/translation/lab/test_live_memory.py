@@ -1,12 +1,13 @@
 """Bytes alive at once: counted by hand for small programs."""
 
 import os
+import sys
 
 import pytest
 import torch
 
 import regard
-from regard.translation.lab.live_memory import LOG_LEVEL, peak_bytes
+from regard.translation.lab.live_memory import peak_bytes
 
 CPU = torch.device("cpu")
 KILO = 1000 * 4  # bytes of 1,000 floats
@@ -76,10 +77,15 @@ def test_the_buffers_of_an_operator_are_seen():
     assert found > 3 * 4 * whole  # a tanh for each query, key and hidden unit of a tile
 
 
-def test_nothing_is_said_and_the_environment_is_left_alone(capfd, monkeypatch):
-    for before in (None, "3"):
-        if before is not None:
-            monkeypatch.setenv(LOG_LEVEL, before)
-        peak_bytes(lambda: torch.ones(3), CPU)
-        assert os.environ.get(LOG_LEVEL) == before
-    assert capfd.readouterr() == ("", "")
+def test_nothing_is_said_but_stderr_is_there_afterwards(capfd):
+    kept = [torch.ones(1000)]
+    peak_bytes(kept.clear, CPU)  # the end of a block that was there before
+    print("still here", file=sys.stderr)
+    assert capfd.readouterr() == ("", "still here\n")
+
+
+def test_stderr_is_there_after_a_failure(capfd):
+    with pytest.raises(ZeroDivisionError):
+        peak_bytes(lambda: 1 / 0, CPU)
+    os.write(2, b"still here")
+    assert capfd.readouterr().err == "still here"

@@ -66,7 +66,7 @@ def kill_often(folder):
         if wait(child) != -signal.SIGKILL:
             break
         state = checkpoint.load(folder / "killed" / "training")
-        places.append(0 if state is None else state["place"][-1])
+        places.append(0 if state is None else state["standing"]["count"])
     assert wait(fork(killable(), folder / "killed")) == 0
     print(len(set(places)))
 

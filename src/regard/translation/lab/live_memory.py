@@ -1,15 +1,17 @@
 """The most bytes that a function holds at once beyond what was there before, as the allocator counts them."""
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch.autograd.profiler import profile
 
-LOG_LEVEL = "KINETO_LOG_LEVEL"
+STDERR = 2
 
 
 def peak_bytes(function: Callable[[], object], device: torch.device) -> int:
@@ -36,13 +38,13 @@ def peak_bytes(function: Callable[[], object], device: torch.device) -> int:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Within it the profiler's library does not announce on stderr that it begins and ends."""
-    before = os.environ.get(LOG_LEVEL)
-    os.environ[LOG_LEVEL] = "99"
+    """Within it nothing comes out of stderr: the profiler's library greets there, and tells when old blocks end."""
+    sys.stderr.flush()
+    kept = os.dup(STDERR)
+    with Path(os.devnull).open("wb") as nowhere:
+        os.dup2(nowhere.fileno(), STDERR)
     try:
         yield
     finally:
-        if before is None:
-            del os.environ[LOG_LEVEL]
-        else:
-            os.environ[LOG_LEVEL] = before
+        os.dup2(kept, STDERR)
+        os.close(kept)

@@ -1,8 +1,6 @@
 """The training itself: epochs of updates, validated, kept when better, and resumable at any moment."""
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ from regard.translation import folder
 from regard.translation.alignments.flatness import UNIFORM
 from regard.translation.folder import Loaded
 from regard.translation.model import EncoderDecoder
-from regard.translation.training import checkpoint, machine
+from regard.translation.training import checkpoint, machine, randomness
 from regard.translation.training.average import Average
 from regard.translation.training.batches import make_batch
 from regard.translation.training.beginning import fingerprint
@@ -26,14 +24,17 @@ from regard.translation.training.lock import only_here
 from regard.translation.training.log import Log
 from regard.translation.training.optimiser import make_optimiser, set_rate
 from regard.translation.training.pictures import Album
+from regard.translation.training.precision import products_in
 from regard.translation.training.recipe import Recipe
 from regard.translation.training.schedule import learning_rate
+from regard.translation.training.standing import Best, Standing
 from regard.translation.training.tokens import TrainingTokens
 from regard.translation.training.update import Update
 from regard.translation.training.validation import best_length_penalty, show, validate
 
 STATE = "training"
 TELL_EVERY = 0.5  # seconds between two reports of progress
+RANKS_APART = 1_000_003  # between the seeds of two processes
 LADDER = 4  # on a GPU lengths are padded to multiples of it
 
 
@@ -96,6 +97,7 @@ class _Run:
         self.source_vocabulary, self.target_vocabulary = vocabularies
         model = EncoderDecoder(recipe.model, *map(len, vocabularies)) if init is None else init.model
         self.model = model.to(device).train()
+        torch.manual_seed(recipe.training.seed + RANKS_APART * group.rank)  # each process drops out its own units
         graphed = device.type == "cuda" and group.size == 1
         self.tokens = TrainingTokens(corpus.train, *vocabularies, recipe, LADDER if graphed else 1)
         self.optimiser = make_optimiser(self.model, recipe.training)
@@ -103,17 +105,14 @@ class _Run:
             group.wrap(self.model), self.optimiser, recipe.training, group.size
         )
         self.average = Average(recipe.training.average)
-        # Where the training stands: epochs ended, updates of the present one, updates in all, the best epoch so far.
-        self.epoch, self.within, self.count = 0, 0, 0
-        self.best: dict[str, float] = {"epoch": 0, "bleu": -1.0, "exact": -1.0}
-        self.seconds, self.sums = 0.0, [0.0, 0.0, 0.0]
+        self.at = Standing()
         self.saved = time.perf_counter()
         resumed = self._resume()
         if graphed:
             self.update = GraphedUpdate(self.update)
         # Without dropout of subwords every epoch has as many batches; with it, the first one tells about how many.
         self.updates = recipe.training.epochs * len(self.tokens.epoch(0).plans)
-        self.log = Log(out / STATE, self.epoch) if group.leads else None
+        self.log = Log(out / STATE, self.at.epoch) if group.leads else None
         self.album = Album(out / STATE, self.listen)
         self.listen(self._started(resumed))
 
@@ -122,22 +121,22 @@ class _Run:
         training = self.recipe.training
         if self.group.leads:
             (self.out / STATE / "recipe.toml").write_text(self.recipe.to_toml(), encoding="utf-8")
-        with _precision(self.recipe.training.precision):
-            while self.epoch < training.epochs and self.epoch - self.best_or_first() < training.patience:
+        with products_in(training.precision):
+            while self.at.epoch < training.epochs and self.at.epoch - self.best_or_first() < training.patience:
                 self._one_epoch()
             return self._end()
 
     def best_or_first(self) -> int:
         """The epoch that patience counts from."""
-        return max(int(self.best["epoch"]), self.recipe.training.validate_from - 1)
+        return max(self.at.best.epoch, self.recipe.training.validate_from - 1)
 
     def _one_epoch(self) -> None:
-        training, epoch = self.recipe.training, self.tokens.epoch(self.epoch)
+        training, epoch = self.recipe.training, self.tokens.epoch(self.at.epoch)
         begin = told = time.perf_counter()
         tokens_told, rate = 0, training.learning_rate
-        for planned in epoch.plans[self.within :]:
+        for planned in epoch.plans[self.at.within :]:
             rate = learning_rate(
-                self.count,
+                self.at.count,
                 highest=training.learning_rate,
                 warmup=training.warmup,
                 decay=training.decay,
@@ -145,14 +144,20 @@ class _Run:
             )
             set_rate(self.optimiser, rate)
             self.update(make_batch(self.group.share(planned), epoch.sources, epoch.targets))
-            self.within, self.count, tokens_told = self.within + 1, self.count + 1, tokens_told + planned.tokens
+            self.at.within, self.at.count, tokens_told = (
+                self.at.within + 1,
+                self.at.count + 1,
+                tokens_told + planned.tokens,
+            )
             now = time.perf_counter()
             if self.group.size == 1 and now - told > TELL_EVERY:
                 loss, tokens, _ = self._sum_up()
                 speed = tokens_told / (now - told)
-                self.listen(Advanced(self.epoch + 1, self.count, self.updates, loss / max(tokens, 1), speed, rate))
+                self.listen(
+                    Advanced(self.at.epoch + 1, self.at.count, self.updates, loss / max(tokens, 1), speed, rate)
+                )
                 told, tokens_told = now, 0
-            if training.save_every and self.count % training.save_every == 0 and self.within < len(epoch.plans):
+            if training.save_every and self.at.count % training.save_every == 0 and self.at.within < len(epoch.plans):
                 self._save(begin)
                 begin = time.perf_counter()
         self._end_epoch(begin, rate)
@@ -160,13 +165,13 @@ class _Run:
     def _end_epoch(self, begin: float, rate: float) -> None:
         training = self.recipe.training
         self._sum_up()
-        loss, tokens, norm = (sum(parts) for parts in zip(*self.group.gather(tuple(self.sums)), strict=True))
-        if self.epoch + 1 >= training.average_from:
+        loss, tokens, norm = (sum(parts) for parts in zip(*self.group.gather(tuple(self.at.sums)), strict=True))
+        if self.at.epoch + 1 >= training.average_from:
             self.average.add(self.model)
-        updates = max(self.within, 1)
+        updates = max(self.at.within, 1)
         entry = EpochEnded(
-            epoch=self.epoch + 1,
-            update=self.count,
+            epoch=self.at.epoch + 1,
+            update=self.at.count,
             loss=loss / max(tokens, 1),
             gradient_norm=norm / updates / self.group.size,
             learning_rate=rate,
@@ -178,13 +183,13 @@ class _Run:
         )
         if is_due:
             entry = self.group.tell(self._validated(entry) if self.group.leads else None)
-        self.seconds += time.perf_counter() - begin
-        entry = replace(entry, seconds=self.seconds)
+        self.at.seconds += time.perf_counter() - begin
+        entry = replace(entry, seconds=self.at.seconds)
         if entry.is_best:
-            self.best = {"epoch": entry.epoch, "bleu": entry.bleu or 0.0, "exact": entry.exact or 0.0}
+            self.at.best = Best.of(entry)
         if self.log is not None:
             self.log.add(entry)
-        self.epoch, self.within, self.sums = self.epoch + 1, 0, [0.0, 0.0, 0.0]
+        self.at.next_epoch()
         if self.group.tell(time.perf_counter() - self.saved >= training.save_seconds):
             self._save(time.perf_counter())
         self.listen(entry)
@@ -199,7 +204,7 @@ class _Run:
             entry = replace(
                 entry, bleu=result.bleu, exact=result.exact, valid_loss=result.loss, flatness=result.flatness
             )
-            entry = replace(entry, is_best=(result.bleu, result.exact) > (self.best["bleu"], self.best["exact"]))
+            entry = replace(entry, is_best=Best.of(entry).beats(self.at.best))
             if entry.is_best:
                 self._keep(entry, length_penalty=1.0)
         self.shown = result.shown
@@ -217,28 +222,28 @@ class _Run:
     def _end(self) -> Ended:
         """Find the length penalty of the model that is kept, and say how good it is."""
         self._save(time.perf_counter())
-        strength, best = 1.0, self.best
+        strength, best = 1.0, self.at.best
         history = () if self.log is None else tuple(self.log.entries)
         if self.group.leads:
             kept = folder.load(self.out, self.device)
             strength = best_length_penalty(kept, self.corpus.valid, self.recipe.data.tokenize)
             facts = kept.facts | {"length_penalty": strength}
             folder.save(self.out, kept.model, kept.source_vocabulary, kept.target_vocabulary, facts)
-            self.album.close(history, show(kept, self.corpus.valid), int(best["epoch"]))
-        ended = Ended(self.epoch, int(best["epoch"]), best["bleu"], best["exact"], strength, self.seconds, history)
+            self.album.close(history, show(kept, self.corpus.valid), best.epoch)
+        ended = Ended(self.at.epoch, best.epoch, best.bleu, best.exact, strength, self.at.seconds, history)
         self.listen(ended)
         return ended
 
     def _sum_up(self) -> tuple[float, float, float]:
         """Loss, tokens and norms since the last time, which are also added to those of the epoch."""
         new = self.update.totals.read()
-        self.sums = [old + part for old, part in zip(self.sums, new, strict=True)]
+        self.at.sums = [old + part for old, part in zip(self.at.sums, new, strict=True)]
         return new
 
     def _save(self, begin: float) -> None:
         self._sum_up()
-        self.seconds += time.perf_counter() - begin
-        random = self.group.gather(_random_state(self.device))
+        self.at.seconds += time.perf_counter() - begin
+        random = self.group.gather(randomness.read(self.device))
         if not self.group.leads:
             return
         state = {
@@ -247,10 +252,7 @@ class _Run:
             "model": self.model.state_dict(),
             "optimiser": self.optimiser.state_dict(),
             "average": list(self.average.kept),
-            "place": [self.epoch, self.within, self.count],
-            "sums": self.sums,
-            "best": self.best,
-            "seconds": self.seconds,
+            "standing": self.at.to_dict(),
             "random": random,
         }
         checkpoint.save(self.out / STATE, state)
@@ -275,15 +277,14 @@ class _Run:
         self.model.load_state_dict(state["model"])
         self.optimiser.load_state_dict(state["optimiser"])
         self.average.kept.extend(state["average"])
-        self.epoch, self.within, self.count = state["place"]
-        self.sums, self.best, self.seconds = state["sums"], state["best"], state["seconds"]
-        _set_random_state(self.device, state["random"][self.group.rank])
-        return self.epoch + 1
+        self.at = Standing.from_dict(state["standing"])
+        randomness.restore(self.device, state["random"][self.group.rank])
+        return self.at.epoch + 1
 
     def _started(self, resumed: int | None) -> Started:
         return Started(
             updates=self.updates,
-            done=self.count,
+            done=self.at.count,
             parameters=sum(parameter.numel() for parameter in self.model.parameters()),
             pairs=len(self.tokens.pairs),
             left_out=self.tokens.left_out,
@@ -304,27 +305,3 @@ class _Run:
                     "entropy). Try a higher learning rate, less dropout, smaller batches, or more epochs."
                 )
             )
-
-
-@contextmanager
-def _precision(name: str) -> Iterator[None]:
-    """Within it float32 products are as exact as the recipe says; then as before."""
-    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = name != "float32"
-    try:
-        yield
-    finally:
-        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
-
-
-def _random_state(device: torch.device) -> dict[str, torch.Tensor]:
-    states = {"cpu": torch.get_rng_state()}
-    if device.type == "cuda":
-        states["cuda"] = torch.cuda.get_rng_state(device)
-    return states
-
-
-def _set_random_state(device: torch.device, states: dict[str, torch.Tensor]) -> None:
-    torch.set_rng_state(states["cpu"].cpu())
-    if device.type == "cuda" and "cuda" in states:
-        torch.cuda.set_rng_state(states["cuda"].cpu(), device)

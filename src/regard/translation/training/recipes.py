@@ -16,7 +16,7 @@ _PRESETS = {
     "numbers": Recipe(
         Architecture(embedding=64, hidden=96, attention_dim=64, **_EXACT),
         Data("characters", "words"),
-        Training(epochs=3, batch_tokens=1536, learning_rate=6e-3, warmup=60, label_smoothing=0.0),
+        Training(epochs=2, batch_tokens=1536, learning_rate=6e-3, warmup=60, label_smoothing=0.0),
     ),
     "lists": Recipe(
         Architecture(embedding=32, hidden=64, **_EXACT),
