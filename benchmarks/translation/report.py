@@ -86,6 +86,9 @@ def _speed() -> list[str]:
         kept = json.loads(path.read_text())
         where = f"{kept['machine']['processor']}, {kept['machine']['threads']} threads"
         for row in kept.get("rows", []):
+            if "seconds" in row:
+                lines.append(f"| {row['what']} | {where} | | | {row['seconds']:.2f} s | |")
+                continue
             pair = f"{row['other']:,.0f} | {row['regard']:,.0f} {row['unit']} | {row['ratio']:.1f}x"
             lines.append(f"| {row['what']} | {where} | {row['against']} | {pair} |")
     return lines

@@ -100,9 +100,9 @@ def test_one_file_has_more_lines(file, longer):
     assert len(list(read_parallel(*paths, report=told.append))) == 2
     names = ["source", "target"]
     assert [str(bad) for bad in told] == [
-        f"{names[longer]}, line 3: the other file has ended ({names[1 - longer]} has 2 lines)"
+        f"{names[longer]}, line 3: no counterpart, since the other file has ended ({names[1 - longer]} has 2 lines)"
     ]
-    with pytest.raises(RegardError, match="line 3: the other file has ended"):
+    with pytest.raises(RegardError, match="line 3: no counterpart, since the other file has ended"):
         list(read_parallel(*paths))
 
 

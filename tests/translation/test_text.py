@@ -45,7 +45,7 @@ def test_by_hand(text, expected):
 def test_composed_and_with_single_blanks(text):
     clean = normalise(text)
     assert unicodedata.is_normalized("NFC", clean)
-    assert clean.split() == [] or clean == " ".join(clean.split(" "))
+    assert clean.split() == [] or clean == " ".join(clean.split())
     assert not any(letter.isspace() and letter != " " for letter in clean)
 
 

@@ -1,4 +1,4 @@
-"""The command line: `regard tour`, `regard regress`, `regard doctor`."""
+"""The command line: the verbs of `regard`."""
 
 import sys
 

@@ -15,6 +15,7 @@ from regard.cli.translate import translate
 from regard.errors import RegardError
 
 REFUSED = 2
+INTERRUPTED = 130  # what a shell expects of a command that Ctrl-C has ended
 TRAIN = """Train a model on sentence pairs; interrupted, the same command goes on where it stopped.
 
 Values of the recipe come from flags, else from the file --recipe, else from the defaults: those shown here, or what
@@ -44,4 +45,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except (RegardError, CycloptsError) as refusal:
         print(f"regard: {refusal}", file=sys.stderr)
         return REFUSED
+    except KeyboardInterrupt:
+        print("\nregard: interrupted.", file=sys.stderr)
+        return INTERRUPTED
     return 0

@@ -33,12 +33,12 @@ class Lines:
     """A line for the beginning and for each epoch; warnings go to standard error."""
 
     def __init__(self) -> None:
-        self.seconds, self.done, self.updates = 0.0, 0, 0
+        self.seconds, self.updates = 0.0, 0
 
     def __call__(self, event: Event) -> None:
         """Show one event."""
         if isinstance(event, Started):
-            self.done, self.updates = event.done, event.updates
+            self.seconds, self.updates = event.seconds, event.updates
             self._print(describe(event))
         elif isinstance(event, EpochEnded):
             self._print(self.line(event))

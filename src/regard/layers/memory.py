@@ -101,9 +101,7 @@ class Memory:
             return self
         heads = (1,) * (self.key.ndim - 2 - self.batch_axes)
         factor = real.reshape(*real.shape[:-1], *heads, self.keys, 1).to(self.key.dtype)
-        return replace(
-            self, key=self.key * factor, value=self.value * factor, mask=Mask.keys(real), is_blanked=True
-        )
+        return replace(self, key=self.key * factor, value=self.value * factor, mask=Mask.keys(real), is_blanked=True)
 
     def __repr__(self) -> str:
         """Sizes, not numbers."""

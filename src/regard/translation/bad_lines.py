@@ -12,8 +12,8 @@ class Reason(StrEnum):
     EMPTY = "an empty side"
     BROKEN = "broken UTF-8"
     RATIO = "one side absurdly longer than the other"
-    LONG = "too long"
-    ENDED = "the other file has ended"
+    LONG = "a side that is too long"
+    ENDED = "no counterpart, since the other file has ended"
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ def split(pairs: Iterable[Paired], *, valid: float = 0.01, test: float = 0.01, s
                 "pairs" if part == "train" else part,
                 got=f"no pair for {part} out of {count}",
                 needed="at least one pair in every part",
-                repair="Give more pairs, another share, or files of your own for validation and test.",
+                repair="Give more pairs, larger shares (0 for no test), or a file of your own for validation.",
             )
     return Split(*(tuple(part) for part in parts.values()))
 

@@ -23,6 +23,7 @@ from regard.translation.translated import Translation
 from regard.translation.vocabularies import Vocabulary
 
 BATCH_SIZE = 64
+MOST_RATIO = 100.0  # of target to source tokens, that a model folder is believed
 # How many sentences a stream reads ahead: enough to put sentences of one length together.
 AHEAD = 1024
 
@@ -82,7 +83,8 @@ class Translator:
             beams: how many hypotheses are followed at a time; 1 is greedy search.
             nbest: how many translations are kept of each sentence, at most `beams`; see `Translation.others`.
             length_penalty: the strength with which long translations are favoured; without it `self.length_penalty`.
-            longest: the most tokens of a translation, END included; without it twice those of the source and 10.
+            longest: the most tokens of a translation, END included; without it what the
+                training data allow, at least twice those of the source and 10.
             batch_size: how many sentences are translated at a time.
         """
         strength = self.length_penalty if length_penalty is None else strength_of(length_penalty)
@@ -172,7 +174,7 @@ class Translator:
         self, sources: Sequence[Sentence], beams: int, nbest: int, strength: float, longest: int | None
     ) -> list[list[Hypothesis]]:
         state, lengths = self._start(sources)
-        most = 2 * lengths + 8 if longest is None else longest  # lengths count END
+        most = self._most(lengths) if longest is None else longest
         count, device = len(sources), self.device
         if beams == nbest == 1:
             found = greedy(
@@ -196,6 +198,11 @@ class Translator:
             source_lengths=lengths,
             device=device,
         )
+
+    def _most(self, lengths: Tensor) -> Tensor:
+        """How long a translation may grow: as long as the training data say, at least twice the source and 8 more."""
+        ratios = [_ratio(loaded.facts.get("target_per_source")) for loaded in self.models]
+        return (max(2.0, *ratios) * lengths).ceil().long() + 8
 
     def _start(self, sources: Sequence[Sentence]) -> tuple[State, Tensor]:
         """Where every model stands before the first word, and the lengths of the sources, int64 (batch,)."""
@@ -232,3 +239,9 @@ def perplexity(given: Sequence[Translation]) -> float:
 
 def _empty(source: Sentence, vocabulary: Vocabulary) -> Translation:
     return Translation(source, Sentence("", (), vocabulary), score=0.0, log_probability=0.0)
+
+
+def _ratio(told: object) -> float:
+    """What a model folder says of target tokens for each source token; 2 where it says nothing."""
+    is_number = isinstance(told, int | float) and not isinstance(told, bool)
+    return float(told) if is_number and 0 < told < MOST_RATIO else 2.0

@@ -15,7 +15,9 @@ def tiny() -> Setting:
     """Three models on two dozen lists, one epoch."""
     full = setting("lists")
     recipe = full.recipe.with_flags({"embedding": 4, "hidden": 8, "epochs": 1, "batch_tokens": 64})
-    return replace(full, train=48, valid=12, test=24, recipe=recipe, competitors=(NONE, DOT, ADDITIVE), sizes=(4, 8))
+    return replace(
+        full, train=48, valid=12, test=24, recipe=recipe, competitors=(NONE, DOT, ADDITIVE), factors=(0.5, 1)
+    )
 
 
 def trial(competitor: Competitor, seed: int, exact: float) -> Trial:

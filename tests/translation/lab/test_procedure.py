@@ -22,7 +22,7 @@ def briefly(monkeypatch):
     monkeypatch.setattr(procedure, "measure_saturation", lambda: measure_saturation((2, 4), draws=1))
     monkeypatch.setattr(procedure, "measure_expressiveness", lambda seeds: measure_expressiveness(1, updates=1))
     monkeypatch.setattr(
-        procedure, "setting", lambda corpus, quick: replace(tiny(), competitors=(NONE, DOT), sizes=(8,))
+        procedure, "setting", lambda corpus, quick: replace(tiny(), competitors=(NONE, DOT), factors=(1,))
     )
     monkeypatch.setattr(costs, "BATCHES", 2)
 

@@ -40,5 +40,5 @@ def test_the_quick_one_has_fewer_models_and_updates():
 
 
 def test_an_unknown_corpus_is_refused_by_name():
-    with pytest.raises(RegardError, match=r"^corpus: got 'poems'; needed 'dates' or 'numbers' or 'lists'"):
-        setting("poems").examples()
+    with pytest.raises(RegardError, match=r"^corpus: got 'poems'; needed one of dates, numbers, lists"):
+        setting("poems")

@@ -12,7 +12,8 @@ SOURCE_SIZE, TARGET_SIZE = 13, 17
 
 def make_model(dtype=torch.float64, seed=0, **choices):
     torch.manual_seed(seed)
-    sizes = SIZES | ({} if choices.get("attention", "additive") == "additive" else {"attention_dim": None})
+    has_width = choices.get("attention", "additive") == "additive" and choices.get("heads", 1) == 1
+    sizes = SIZES | ({} if has_width else {"attention_dim": None})
     joint = choices.get("joint", False)
     architecture = Architecture(**{**sizes, **DROPPED, **choices})
     return EncoderDecoder(architecture, TARGET_SIZE if joint else SOURCE_SIZE, TARGET_SIZE).to(dtype)

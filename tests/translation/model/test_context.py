@@ -24,15 +24,16 @@ def test_contexts_are_means_of_real_annotations(name, heads):
     assert found.shape == (3, 2, 16)
     assert weights.shape == (3, 2, 5)
     assert not weights.masked_select(~REAL[:, None].expand_as(weights)).any()
-    sums = weights.sum(-1)
-    assert bool(((sums - 1).abs() < 1e-5).logical_or(sums < 1 + 1e-5).all())  # a compact kernel may see no word at all
     if heads == 1:
+        sums = weights.sum(-1)
+        assert bool(((sums - 1).abs() < 1e-5).logical_or(sums == 0).all())  # a compact kernel may see no word at all
         torch.testing.assert_close(found, weights @ ANNOTATIONS)
 
 
-@pytest.mark.parametrize("name", ["additive", "bilinear", "dot", "scaled_dot"])
-def test_without_a_compact_kernel_all_mass_is_spent(name):
-    context = context_of(name, 4)
+@pytest.mark.parametrize("heads", [1, 4])
+@pytest.mark.parametrize("name", ["additive", "bilinear", "dot", "scaled_dot", "cosine", "squared_distance"])
+def test_without_a_compact_kernel_all_mass_is_spent(name, heads):
+    context = context_of(name, heads)
     _, weights = context.weights(torch.randn(3, 2, 8), context.remember(ANNOTATIONS, REAL))
     torch.testing.assert_close(weights.sum(-1), torch.ones(3, 2))
 

@@ -37,8 +37,8 @@ def test_the_steps_of_a_search_are_those_of_the_training(choices):
 @pytest.mark.parametrize("choices", [{}, {"cell": "conditional"}, {"layers": 2}, {"attention_dim": 3}], ids=name_of)
 def test_all_at_once_is_the_loop_with_all_its_gradients(choices):
     fast, slow = make_model(**choices), make_model(**choices)
-    assert fast.decoder.is_default
-    slow.decoder.is_default = False
+    assert fast.decoder.runs_at_once
+    slow.decoder.runs_at_once = False
     source, lengths, previous, target = make_batch((4, 1, 6, 5), (3, 5, 2, 1))
     results = []
     for model in (fast, slow):
@@ -57,7 +57,7 @@ def test_all_at_once_is_the_loop_with_all_its_gradients(choices):
     "choices", [{"attention": "none"}, {"unit": "lstm"}, {"attention": "dot"}, {"hidden": 8, "heads": 2}], ids=name_of
 )
 def test_what_is_not_the_default_is_the_loop(choices):
-    assert not make_model(**choices).decoder.is_default
+    assert not make_model(**choices).decoder.runs_at_once
 
 
 def test_beams_share_a_sentence_and_are_reordered():

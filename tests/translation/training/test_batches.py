@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from regard.translation.model import Architecture, EncoderDecoder
 from regard.translation.symbols import BEGIN, END, PAD
-from regard.translation.training.batches import Plan, make_batch, make_batches, plan
+from regard.translation.training.batches import Plan, make_batch, plan
 from regard.translation.training.loss import smoothed_cross_entropy
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=60)
@@ -62,7 +62,7 @@ def test_a_batch_is_filled_as_it_is_said():
     assert batch.previous.tolist() == [[BEGIN, 4, PAD], [BEGIN, 5, 6], [PAD, PAD, PAD]]
     assert batch.target.tolist() == [[4, END, PAD], [5, 6, END], [PAD, PAD, PAD]]
     assert batch.tokens == 5
-    assert [one.tokens for one in make_batches([planned], [[7], [8, 9]], [[5, 6], [4]])] == [5]
+    assert make_batch(planned, [[7], [8, 9]], [[5, 6], [4]]).tokens == 5
 
 
 def test_empty_rows_add_nothing_to_loss_and_gradient():

@@ -27,6 +27,6 @@ def test_an_error_inside_lets_go(tmp_path):
 
 def test_where_no_folder_can_be_it_is_said(tmp_path):
     (tmp_path / "file").touch()
-    said = r"out: got .*file/training \(Not a directory\); needed a folder"
+    said = r"out: got .*file/training/lock \(Not a directory\); needed a folder"
     with pytest.raises(RegardError, match=said), only_here(tmp_path / "file" / "training"):
         pass

@@ -65,7 +65,15 @@ def test_it_learns_and_tells_of_it(tmp_path, drawn):
     assert ended.bleu == max(event.bleu for event in epochs) > 30
     assert ended.history == tuple(epochs)
     loaded = folder.load(tmp_path / "model")
-    assert loaded.facts["validation"] == {"epoch": ended.best_epoch, "bleu": ended.bleu, "exact": ended.exact}
+    best = epochs[ended.best_epoch - 1]
+    assert (ended.bleu, ended.exact) == (best.bleu, best.exact)
+    assert loaded.facts["validation"] == {
+        "epoch": best.epoch,
+        "bleu": best.bleu,
+        "exact": best.exact,
+        "loss": best.valid_loss,
+    }
+    assert loaded.facts["target_per_source"] > 0
     assert loaded.facts["recipe"] == recipe.to_dict()
     assert loaded.facts["length_penalty"] == ended.length_penalty
     assert [epoch for epoch in drawn if isinstance(epoch, int)] == [1, 2, 4, 8, ended.best_epoch]

@@ -83,5 +83,16 @@ def test_threads_and_device(sources, tmp_path, monkeypatch):
 
 def test_an_out_that_is_a_file(sources, tmp_path):
     (tmp_path / "taken").touch()
-    with pytest.raises(RegardError, match=r"out: got .*taken/test.tsv \(File exists\); needed a folder"):
+    with pytest.raises(RegardError, match=r"out: got .*taken/training/lock \(Not a directory\); needed a folder"):
         run(Wishes(sources, tmp_path / "taken", flags=TINY))
+
+
+def test_a_refused_training_leaves_the_test_pairs_alone(sources, tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise RegardError("out", got="another corpus", needed="the same", repair="Choose another folder.")
+
+    (tmp_path / procedure.TEST).write_text("kept\n")
+    monkeypatch.setattr(procedure, "train", refuse)
+    with pytest.raises(RegardError, match="another corpus"):
+        run(Wishes(sources, tmp_path, flags=TINY))
+    assert (tmp_path / procedure.TEST).read_text() == "kept\n"

@@ -50,7 +50,7 @@ def evaluate(
             [pair.source for pair in pairs], beams=beams, length_penalty=strength, batch_size=batch_size
         )
         settings = {"beams": beams, "length penalty": strength}
-        trials[name] = _Trial(name, translator, tuple(said), perf_counter() - begun, settings)
+        trials[name] = _Trial(name, translator, tuple(said), perf_counter() - begun, settings, batch_size)
     references = [normalise(pair.target) for pair in pairs]
     by_characters = next(iter(systems.values())).source_vocabulary.unit == "characters"
     unit = "characters" if by_characters else "words"  # one for all systems, so that their groups are the same
@@ -69,6 +69,7 @@ class _Trial:
     said: tuple[Translation, ...]
     seconds: float
     settings: dict[str, float]
+    batch_size: int
 
     @property
     def texts(self) -> list[str]:
@@ -83,7 +84,7 @@ class _Trial:
         unit: str,
     ) -> Evaluation:
         sources = [one.source.text for one in self.said]
-        given = self.translator.force(sources, references)
+        given = self.translator.force(sources, references, batch_size=self.batch_size)
         lengths = [len(source) if unit == "characters" else len(source.split()) for source in sources]
         examples = [pair for pair in pairs if isinstance(pair, Example)]
         return Evaluation(

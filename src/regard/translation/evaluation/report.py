@@ -87,6 +87,11 @@ def _pairs(wishes: Wishes) -> Sequence[Pair] | Sequence[Example]:
             needed="--source and --target, or --pairs, or --corpus",
             repair="For example: regard evaluate model/ --source test.en --target test.de",
         )
+    if wishes.language is not None and wishes.corpus is None:
+        raise RegardError("language", got=wishes.language, needed="the corpus numbers", repair="Leave it out.")
+    if wishes.reverse and wishes.pairs is None:
+        repair = "Exchange --source and --target instead."
+        raise RegardError("reverse", got="no --pairs", needed="a file of two columns", repair=repair)
     if wishes.corpus is not None:
         options: dict[str, Any] = {} if wishes.language is None else {"language": wishes.language}
         return built_in(wishes.corpus, **options).test

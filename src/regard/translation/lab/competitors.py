@@ -38,7 +38,8 @@ class Competitor:
     def changed(self, common: Architecture) -> Architecture:
         """The common architecture with this way to the context."""
         hidden = common.hidden if self.hidden is None else self.hidden
-        return replace(common, attention=self.attention, heads=self.heads, hidden=hidden)
+        width = common.attention_dim if self.heads == 1 else None  # heads share the width of the state
+        return replace(common, attention=self.attention, heads=self.heads, hidden=hidden, attention_dim=width)
 
 
 NONE = Competitor("none")

@@ -4,19 +4,11 @@ from dataclasses import dataclass, replace
 
 from regard.translation.corpora import BuiltIn, built_in
 from regard.translation.lab.competitors import EVERY, FEW, Competitor, without_attention
-from regard.translation.model import Architecture
-from regard.translation.training import Data, Recipe, Training
-from regard.translation.vocabularies.vocabulary import Unit
+from regard.translation.training import Recipe
+from regard.translation.training.recipes import preset
 
-EMBEDDING, HIDDEN = 32, 64
-UNITS: dict[str, tuple[Unit, Unit]] = {"lists": ("words", "words"), "numbers": ("characters", "words")}
 # Characters make long sources: fewer pairs of them take as long.
-PAIRS = {"lists": 36_000, "dates": 12_000, "numbers": 8_000}
-# Nothing is held back by dropout or smoothing: the corpora are made, and every pair of them is true.
-MODEL = Architecture(embedding=EMBEDDING, hidden=HIDDEN, embedding_dropout=0.0, state_dropout=0.0, readout_dropout=0.0)
-TRAINING = Training(
-    epochs=4, batch_tokens=1024, learning_rate=4e-3, warmup=50, decay="cosine", label_smoothing=0.0, patience=1000
-)
+TRAIN = {"lists": 36_000, "dates": 10_000, "numbers": 12_000}
 
 
 @dataclass(frozen=True)
@@ -26,7 +18,7 @@ class Setting:
     corpus: the name of a built-in one; train, valid, test: how many examples of each part.
     recipe: of all models but for what a competitor changes.
     competitors: what is compared.
-    sizes: of the state of the model without attention.
+    factors: the sizes of the state of the model without attention, as multiples of the common one.
     """
 
     corpus: str
@@ -35,7 +27,7 @@ class Setting:
     test: int
     recipe: Recipe
     competitors: tuple[Competitor, ...] = EVERY
-    sizes: tuple[int, ...] = (HIDDEN // 2, HIDDEN, 2 * HIDDEN)
+    factors: tuple[float, ...] = (0.5, 1, 2)
 
     def examples(self) -> BuiltIn:
         """The corpus."""
@@ -53,7 +45,8 @@ class Setting:
     @property
     def by_size(self) -> tuple[Competitor, ...]:
         """The models without attention, from the smallest state to the largest."""
-        return tuple(without_attention(hidden, self.recipe.model.hidden) for hidden in sorted(self.sizes))
+        common = self.recipe.model.hidden
+        return tuple(without_attention(round(factor * common), common) for factor in sorted(self.factors))
 
     @property
     def everyone(self) -> tuple[Competitor, ...]:
@@ -62,11 +55,10 @@ class Setting:
 
 
 def setting(corpus: str, *, quick: bool = False) -> Setting:
-    """The setting of a built-in corpus; the quick one has fewer models and fewer updates."""
-    source, target = UNITS.get(corpus, ("characters", "characters"))
-    recipe = Recipe(MODEL, Data(source_unit=source, target_unit=target), TRAINING)
-    full = Setting(corpus, PAIRS.get(corpus, 12_000), valid=120, test=1_200, recipe=recipe)
+    """The setting of a built-in corpus, by its own recipe; the quick one has fewer models and fewer updates."""
+    recipe = preset(corpus)
+    full = Setting(corpus, TRAIN[corpus], valid=120, test=1_200, recipe=recipe)
     if not quick:
         return full
-    shorter = replace(recipe, training=replace(TRAINING, epochs=3))
-    return replace(full, test=600, recipe=shorter, competitors=FEW, sizes=(HIDDEN, 2 * HIDDEN))
+    shorter = replace(recipe, training=replace(recipe.training, epochs=max(1, recipe.training.epochs - 1)))
+    return replace(full, test=600, recipe=shorter, competitors=FEW, factors=(1, 2))

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
@@ -15,10 +16,15 @@ from regard.translation.lab.trial import Task, Trial
 def workers_for(device: str, asked: int | None) -> int:
     """How many trials run at a time: as asked for; else one for each core, or one alone on a GPU."""
     if asked is None:
-        return len(os.sched_getaffinity(0)) if torch.device(device).type == "cpu" else 1
+        return _cores() if torch.device(device).type == "cpu" else 1
     if asked < 1:
         raise RegardError("workers", got=str(asked), needed="1 or more", repair="Leave it out for one for each core.")
     return asked
+
+
+def _cores() -> int:
+    """Those that this process may use, where the system tells."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def run_all(tasks: Sequence[Task], workers: int, tell: Callable[[Task, Trial], None]) -> list[Trial]:
@@ -31,7 +37,7 @@ def run_all(tasks: Sequence[Task], workers: int, tell: Callable[[Task, Trial], N
         return [_told(task, task.run(), tell) for task in tasks]
     # Processes start anew: a fork of one that has run torch's threads may hang.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, context, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+    with ProcessPoolExecutor(workers, context, initializer=_begin) as pool:
         waiting = {pool.submit(task.run): place for place, task in enumerate(tasks)}
         found: dict[int, Trial] = {}
         try:
@@ -58,3 +64,9 @@ def threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def _begin() -> None:
+    """A worker has one thread, and dies of Ctrl-C without a word: the command says what there is to say."""
+    torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -22,7 +22,8 @@ class Architecture:
             asks with the state in between, then steps on the context: it is NOT eq. 13.
         attention: the name of a score of the library, or "none" for the plain encoder-decoder, whose context is the
             same fixed vector at every step.
-        attention_dim: the hidden width of the additive score; `hidden` by default.
+        attention_dim: the hidden width of an additive score of one head, `hidden` by default; without meaning for
+            others.
         heads: how many heads attend.
         joint: one vocabulary, and one table of word vectors, for both languages.
         tied: the output layer shares the vectors of the target's words.
@@ -62,6 +63,8 @@ class Architecture:
                 _check(field.name, getattr(self, field.name), _is_share, needed, "Pass 0.0 for none.")
         for name in ("joint", "tied"):
             _check(name, getattr(self, name), lambda value: isinstance(value, bool), "true or false", "Leave it out.")
+        if self.attention_dim is not None and self.heads > 1:
+            _check("attention_dim", self.attention_dim, lambda _: False, "none beside several heads", "Leave it out.")
         if self.attention == "none" and self.heads > 1:
             _check("heads", self.heads, lambda _: False, '1 where attention is "none"', "Leave it out.")
         if self.hidden % self.heads:

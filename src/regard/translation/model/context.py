@@ -33,7 +33,7 @@ class Attending(nn.Module):
             self.attention = Attention(name)
             self.to_key = nn.Linear(annotation, hidden, bias=False)
         self.width = annotation
-        self.is_default = name == "additive" and self.heads == 1
+        self.is_additive = name == "additive" and self.heads == 1
 
     def remember(self, annotations: Tensor, real: Tensor) -> Memory:
         """Project the keys, once for the sentence.

@@ -64,8 +64,8 @@ class Decoder(nn.Module):
         else:
             self.gates = Gates((embedding, self.context.width), hidden, make_unit.parts)
         # What `unrolled` computes all steps of at once; everything else is a loop.
-        is_additive = isinstance(self.context, Attending) and self.context.is_default
-        self.is_default = is_additive and isinstance(self.unit, GRUUnit)
+        additive = isinstance(self.context, Attending) and self.context.is_additive
+        self.runs_at_once = additive and isinstance(self.unit, GRUUnit)
 
     def start(self, annotations: Tensor, lengths: Tensor) -> DecoderState:
         """s_0 = tanh(W_s mean_j h_j), and the memory of the sentence: its keys are projected here, once.
@@ -103,7 +103,7 @@ class Decoder(nn.Module):
         words: (batch, target, embedding), the previous words; state: of one beam.
         """
         shares = self.word_share(words)
-        if self.is_default:
+        if self.runs_at_once:
             return self._unroll_at_once(shares, state)
         states, contexts = [], []
         for share in shares.split(1, 1):

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterable, Iterator
 
 from regard.errors import RegardError
-from regard.translation.lines import read_lines
+from regard.translation.lines import MOST_BYTES, read_lines
 from regard.translation.piping.wishes import Wishes
 
 HINT = "regard: one sentence a line; Ctrl-D ends."
@@ -43,6 +43,13 @@ def _standard_input() -> Iterator[bytes]:
 def _texts(argument: str, lines: Iterable[bytes]) -> Iterator[str]:
     """A line that is not UTF-8 is refused: without it the lines of both sides would no longer agree."""
     for number, line in enumerate(lines, 1):
+        if len(line) >= MOST_BYTES:
+            raise RegardError(
+                argument,
+                got=f"line {number} of {MOST_BYTES} bytes or more",
+                needed="a sentence a line",
+                repair="Cut the text into sentences.",
+            )
         try:
             yield line.decode()
         except UnicodeDecodeError as broken:

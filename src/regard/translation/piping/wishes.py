@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regard.errors import RegardError
+from regard.translation.inputs import strength_of
 
 LINES = ("pharaoh", "json")
 PICTURES = ("svg", "png")
@@ -45,6 +46,17 @@ def check(wishes: Wishes) -> None:
         raise _refusal("input", f"--input {wishes.input} and sentences", "one of them", "Leave one out.")
     if wishes.batch_size < 1:
         raise _refusal("batch_size", str(wishes.batch_size), "1 or more", "Leave it out for 64.")
+    if wishes.beams < 1:
+        raise _refusal("beams", str(wishes.beams), "1 or more", "Leave it out for 5.")
+    if not 1 <= wishes.nbest <= wishes.beams:
+        raise _refusal("nbest", str(wishes.nbest), f"from 1 to the {wishes.beams} beams", "Raise --beams with it.")
+    if wishes.longest is not None and wishes.longest < 1:
+        raise _refusal("longest", str(wishes.longest), "1 or more tokens", "Leave it out.")
+    if wishes.length_penalty is not None:
+        strength_of(wishes.length_penalty)
+    for name in ("output", "alignment_out"):
+        if wishes.input is not None and _is_same(getattr(wishes, name), wishes.input):
+            raise _refusal(name, "the file of --input", "another file", "It would be emptied before it is read.")
     if wishes.alignment is None:
         for name in ("alignment_of", "alignment_out"):
             if getattr(wishes, name) is not None:
@@ -57,8 +69,12 @@ def check(wishes: Wishes) -> None:
     if wishes.alignment in PICTURES and wishes.alignment_out is None:
         got, needed = "none for pictures", "a file, or a folder for one picture a sentence"
         raise _refusal("alignment_out", got, needed, f"Add for example --alignment-out alignment.{wishes.alignment}.")
-    if wishes.alignment_out is not None and wishes.alignment_out == wishes.output:
+    if wishes.output is not None and _is_same(wishes.alignment_out, wishes.output):
         raise _refusal("alignment_out", "the file of --output", "another file", "Leave it out to have both in one.")
+
+
+def _is_same(path: Path | None, other: Path) -> bool:
+    return path is not None and path.resolve() == other.resolve()
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

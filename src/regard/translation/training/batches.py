@@ -1,6 +1,6 @@
 """From pairs of token lists to batches of about equal work, in an order that seed and epoch decide."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -72,15 +72,6 @@ def plan(lengths: Sequence[tuple[int, int]], batch_tokens: int, generator: torch
 def _tight(rows: list[int], lengths: Sequence[tuple[int, int]]) -> Plan:
     source, target = (max(lengths[row][side] for row in rows) for side in (0, 1))
     return Plan(tuple(rows), len(rows), source, target, sum(lengths[row][1] for row in rows))
-
-
-def make_batches(plans: Sequence[Plan], sources: Sequence[Tokens], targets: Sequence[Tokens]) -> Iterator[Batch]:
-    """The batches of a plan, one at a time.
-
-    sources, targets: the token lists of each pair, without BEGIN and END.
-    """
-    for planned in plans:
-        yield make_batch(planned, sources, targets)
 
 
 def make_batch(planned: Plan, sources: Sequence[Tokens], targets: Sequence[Tokens]) -> Batch:

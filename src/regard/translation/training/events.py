@@ -16,6 +16,7 @@ class Started:
     source_size: int
     target_size: int
     resumed_epoch: int | None
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from regard.errors import RegardError
+from regard.translation.training.writing import writing
 
 NAME = "lock"
 
@@ -19,17 +20,12 @@ def only_here(folder: Path, wanted: bool = True) -> Iterator[None]:
     if not wanted:
         yield
         return
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
+    with writing(folder / NAME):
         file = (folder / NAME).open("w")
-    except OSError as refusal:
-        raise RegardError(
-            "out", got=f"{folder} ({refusal.strerror})", needed="a folder that can be written", repair="Choose another."
-        ) from None
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             raise RegardError(
                 "out",
                 got=f"{folder.parent}, where another process is training",

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from regard.translation.training.events import EpochEnded
+from regard.translation.training.writing import writing
 
 NAME = "log.jsonl"
 
@@ -16,7 +17,6 @@ class Log:
     def __init__(self, folder: Path, epochs: int) -> None:
         """Go on after so many epochs; later lines, of a training that was killed before its checkpoint, go."""
         self.path = folder / NAME
-        folder.mkdir(parents=True, exist_ok=True)
         lines = self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() else []
         self.entries = [EpochEnded(**json.loads(line)) for line in lines[:epochs]]
         self._write("".join(f"{line}\n" for line in lines[:epochs]), "w")
@@ -27,7 +27,7 @@ class Log:
         self._write(json.dumps(asdict(entry)) + "\n", "a")
 
     def _write(self, text: str, mode: str) -> None:
-        with self.path.open(mode, encoding="utf-8") as file:
+        with writing(self.path), self.path.open(mode, encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

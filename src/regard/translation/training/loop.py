@@ -1,6 +1,7 @@
 """The training itself: epochs of updates, validated, kept when better, and resumable at any moment."""
 
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from regard.translation.training.events import Advanced, Ended, EpochEnded, List
 from regard.translation.training.graphed import GraphedUpdate
 from regard.translation.training.lock import only_here
 from regard.translation.training.log import Log
-from regard.translation.training.optimiser import make_optimiser, set_rate
+from regard.translation.training.optimiser import make_optimiser, restore, set_rate
 from regard.translation.training.pictures import Album
 from regard.translation.training.precision import products_in
 from regard.translation.training.recipe import Recipe
@@ -31,6 +32,7 @@ from regard.translation.training.standing import Best, Standing
 from regard.translation.training.tokens import TrainingTokens
 from regard.translation.training.update import Update
 from regard.translation.training.validation import best_length_penalty, show, validate
+from regard.translation.training.writing import writing
 
 STATE = "training"
 TELL_EVERY = 0.5  # seconds between two reports of progress
@@ -58,13 +60,23 @@ def train(
         listen: is told of the progress.
     """
     device = torch.device(device)
-    group = Group.join(device)
+    if recipe.training.precision == "bfloat16" and device.type != "cuda":
+        raise RegardError(
+            "precision", got=f"bfloat16 on {device.type}", needed="a GPU", repair='Write precision = "float32".'
+        )
     out = Path(out)
-    with only_here(out / STATE, group.leads):
-        try:
-            return _Run(recipe, corpus, out, device, init, group, listen if group.leads else silence).run()
-        finally:
-            group.leave()
+    # Graphs, streams and kernels take the present device, whatever device their tensors are on.
+    with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+        group = Group.join(device)
+        with only_here(out / STATE, group.leads):
+            run = None
+            try:
+                run = _Run(recipe, corpus, out, device, init, group, listen if group.leads else silence)
+                return run.run()
+            finally:
+                if run is not None:
+                    run.tokens.close()
+                group.leave()
 
 
 class _Run:
@@ -120,7 +132,9 @@ class _Run:
         """Train to the end."""
         training = self.recipe.training
         if self.group.leads:
-            (self.out / STATE / "recipe.toml").write_text(self.recipe.to_toml(), encoding="utf-8")
+            path = self.out / STATE / "recipe.toml"
+            with writing(path):
+                path.write_text(self.recipe.to_toml(), encoding="utf-8")
         with products_in(training.precision):
             while self.at.epoch < training.epochs and self.at.epoch - self.best_or_first() < training.patience:
                 self._one_epoch()
@@ -150,7 +164,7 @@ class _Run:
                 tokens_told + planned.tokens,
             )
             now = time.perf_counter()
-            if self.group.size == 1 and now - told > TELL_EVERY:
+            if self.group.leads and now - told > TELL_EVERY:
                 loss, tokens, _ = self._sum_up()
                 speed = tokens_told / (now - told)
                 self.listen(
@@ -215,7 +229,13 @@ class _Run:
             "recipe": self.recipe.to_dict(),
             "corpus": self.corpus.name,
             "length_penalty": length_penalty,
-            "validation": {"epoch": entry.epoch, "bleu": entry.bleu, "exact": entry.exact},
+            "target_per_source": self.tokens.target_per_source,
+            "validation": {
+                "epoch": entry.epoch,
+                "bleu": entry.bleu,
+                "exact": entry.exact,
+                "loss": entry.valid_loss,
+            },
         }
         folder.save(self.out, self.model, self.source_vocabulary, self.target_vocabulary, facts)
 
@@ -229,7 +249,11 @@ class _Run:
             strength = best_length_penalty(kept, self.corpus.valid, self.recipe.data.tokenize)
             facts = kept.facts | {"length_penalty": strength}
             folder.save(self.out, kept.model, kept.source_vocabulary, kept.target_vocabulary, facts)
+            # After a resume that was not bit-identical the folder may hold an epoch of the time before.
+            told = kept.facts["validation"]
+            best = Best(told["epoch"], told["bleu"], told["exact"], told["loss"])
             self.album.close(history, show(kept, self.corpus.valid), best.epoch)
+        best = self.group.tell(best)
         ended = Ended(self.at.epoch, best.epoch, best.bleu, best.exact, strength, self.at.seconds, history)
         self.listen(ended)
         return ended
@@ -244,6 +268,7 @@ class _Run:
         self._sum_up()
         self.at.seconds += time.perf_counter() - begin
         random = self.group.gather(randomness.read(self.device))
+        sums = self.group.gather(list(self.at.sums))
         if not self.group.leads:
             return
         state = {
@@ -253,6 +278,7 @@ class _Run:
             "optimiser": self.optimiser.state_dict(),
             "average": list(self.average.kept),
             "standing": self.at.to_dict(),
+            "sums": sums,
             "random": random,
         }
         checkpoint.save(self.out / STATE, state)
@@ -275,9 +301,10 @@ class _Run:
         if changed:
             self.listen(Warned(f"The result will not be bit-identical to an uninterrupted training: {changed}."))
         self.model.load_state_dict(state["model"])
-        self.optimiser.load_state_dict(state["optimiser"])
+        restore(self.optimiser, state["optimiser"])
         self.average.kept.extend(state["average"])
         self.at = Standing.from_dict(state["standing"])
+        self.at.sums = state["sums"][self.group.rank]
         randomness.restore(self.device, state["random"][self.group.rank])
         return self.at.epoch + 1
 
@@ -291,6 +318,7 @@ class _Run:
             source_size=len(self.source_vocabulary),
             target_size=len(self.target_vocabulary),
             resumed_epoch=resumed,
+            seconds=self.at.seconds,
         )
 
     def _loaded(self, facts: dict[str, Any]) -> Loaded:

@@ -31,7 +31,8 @@ def r_drop(logits: Tensor, targets: Tensor, smoothing: float, weight: float) -> 
     """Cross entropy of two passes over the same batch, and what their distributions disagree (arXiv 2106.14448).
 
     logits: (2 batch, target, vocabulary), the second half from the same inputs under another dropout;
-    targets: int64 (batch, target). The sums are the means over the two passes.
+    targets: int64 (batch, target). The sums are the means over the two passes, so a weight of 1 is the paper's
+    alpha of 2.
     """
     log_p, log_q = functional.log_softmax(logits.float(), -1).chunk(2)
     first, second = _smoothed(log_p, targets, smoothing), _smoothed(log_q, targets, smoothing)

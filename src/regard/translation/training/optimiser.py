@@ -1,5 +1,7 @@
 """Adam with decoupled weight decay, fused, and set so that a graph can hold it."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -26,3 +28,11 @@ def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
             group["lr"].fill_(rate)
         else:
             group["lr"] = rate
+
+
+def restore(optimiser: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Take up the moments of a checkpoint; how they are computed stays as this device needs it."""
+    own = [{name: group[name] for name in ("lr", "capturable", "fused")} for group in optimiser.param_groups]
+    optimiser.load_state_dict(state)
+    for group, options in zip(optimiser.param_groups, own, strict=True):
+        group.update(options)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from regard.errors import RegardError
 from regard.plots import canvas, curves, house_style, save_as
 from regard.plots.look import COLOURS
 from regard.translation.alignments import draw
 from regard.translation.training.events import EpochEnded, Listener, Warned
+from regard.translation.training.writing import writing
 from regard.translation.translated import Translation
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ def is_milestone(epoch: int) -> bool:
 
 def curve(entries: Sequence[EpochEnded], path: Path) -> None:
     """Write loss, and BLEU and exact share on validation, over the epochs; the epoch that is kept is marked."""
-    with _writing(path):
+    with writing(path):
         save_as(draw_curve(entries), path)
 
 
@@ -107,7 +106,7 @@ def alignment(shown: Translation, epoch: int, folder: Path) -> None:
     if found is None or not found.source_words or not found.target_words:
         return
     path = folder / f"alignment-{epoch:04d}.svg"
-    with _writing(path):
+    with writing(path):
         draw(found, path)
 
 
@@ -133,17 +132,3 @@ def _mark_kept(axes: Axes, validated: Sequence[EpochEnded]) -> None:
 
 def _number(value: float | None) -> float:
     return float("nan") if value is None else value
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield
-    except OSError as refusal:
-        raise RegardError(
-            "out",
-            got=f"{path} ({refusal.strerror})",
-            needed="a folder that can be written, with room for pictures",
-            repair="Make room and start the same command again: it goes on from the last checkpoint.",
-        ) from None

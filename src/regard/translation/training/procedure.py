@@ -18,6 +18,7 @@ from regard.translation.training.events import Ended, Listener, silence
 from regard.translation.training.loop import train
 from regard.translation.training.reading import Sources, check, read
 from regard.translation.training.recipe import Recipe
+from regard.translation.training.recipes import preset
 
 TEST = "test.tsv"
 
@@ -66,12 +67,12 @@ def run(wishes: Wishes, listen: Listener = silence) -> Done:
     if init is not None and wishes.init is not None:
         init = begin_from(wishes.init, recipe, init)
     corpus = read(wishes.sources, None if leads() else _say_nothing)
+    ended = train(recipe, corpus, wishes.out, device=device, init=init, listen=listen)
     test = None
     if wishes.sources.corpus is None and corpus.test:
         test = wishes.out / TEST
         if leads():
             _write_pairs(test, corpus.test)
-    ended = train(recipe, corpus, wishes.out, device=device, init=init, listen=listen)
     return Done(ended, recipe, corpus, test)
 
 
@@ -79,8 +80,6 @@ def _defaults(corpus: str | None) -> Recipe:
     """What suits a built-in corpus, or sentences of a natural language."""
     if corpus is None:
         return Recipe()
-    from regard.translation.training.recipes import preset
-
     return preset(corpus)
 
 

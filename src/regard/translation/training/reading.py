@@ -67,6 +67,10 @@ def check(sources: Sources) -> None:
         example = "For example: regard train --corpus dates --out model/"
         got = "nothing to train on" if is_none else "several corpora"
         raise _refusal("train", got, "--corpus, or --pairs, or --source and --target", example)
+    if sources.valid_pairs is not None or sources.valid_source is not None:
+        for name in ("valid_share", "test_share"):
+            if getattr(sources, name) != getattr(Sources, name):
+                raise _refusal(name, "files to validate on", "pairs to hold out from", "Leave it out.")
     for one, other in (("source", "target"), ("valid_source", "valid_target")):
         if (getattr(sources, one) is None) != (getattr(sources, other) is None):
             lacking = one if getattr(sources, one) is None else other

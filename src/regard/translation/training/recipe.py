@@ -133,8 +133,8 @@ class Recipe:
         """The recipe of a TOML file; what it does not say is taken from `base`."""
         try:
             tables = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            _refuse("recipe", str(path), "a TOML file that exists", "Check the path.")
+        except OSError as error:
+            _refuse("recipe", f"{path} ({error.strerror})", "a TOML file that can be read", "Check the path.")
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             _refuse("recipe", f"{path}: {error}", "a TOML file", "See recipes/ for examples.")
         return (base or cls()).changed(tables)

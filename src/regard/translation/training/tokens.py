@@ -25,7 +25,10 @@ class Epoch:
 
 @dataclass
 class TrainingTokens:
-    """Training pairs, encoded once, or anew at each epoch where BPE-dropout cuts them differently."""
+    """Training pairs, encoded once, or anew at each epoch where BPE-dropout cuts them differently.
+
+    left_out: how many pairs are too long. target_per_source: the largest ratio of a pair's tokens, END counted.
+    """
 
     pairs: Sequence[Pair | Example]
     source_vocabulary: Vocabulary
@@ -33,6 +36,7 @@ class TrainingTokens:
     recipe: Recipe
     ladder: int
     left_out: int = field(init=False)
+    target_per_source: float = field(init=False)
 
     def __post_init__(self) -> None:
         """Encode, and leave out pairs that are too long; their number is kept."""
@@ -51,6 +55,9 @@ class TrainingTokens:
         self._sources = [ids for ids, fit in zip(sources, fits, strict=True) if fit]
         self._targets = [ids for ids, fit in zip(targets, fits, strict=True) if fit]
 
+        self.target_per_source = max(
+            (len(t) + 1) / (len(s) + 1) for s, t in zip(self._sources, self._targets, strict=True)
+        )
         self._ahead: dict[int, Future[Epoch]] = {}
         self._worker = ThreadPoolExecutor(1, "epochs")
 
@@ -60,8 +67,13 @@ class TrainingTokens:
         The next epoch is cut meanwhile, by a thread: with BPE-dropout a GPU would wait for it.
         """
         present = self._ahead.pop(number, None) or self._worker.submit(self._cut, number)
-        self._ahead = {number + 1: self._worker.submit(self._cut, number + 1)}
+        follows = number + 1 < self.recipe.training.epochs
+        self._ahead = {number + 1: self._worker.submit(self._cut, number + 1)} if follows else {}
         return present.result()
+
+    def close(self) -> None:
+        """Nobody asks for another epoch."""
+        self._worker.shutdown(wait=False, cancel_futures=True)
 
     def _cut(self, number: int) -> Epoch:
         data, training = self.recipe.data, self.recipe.training

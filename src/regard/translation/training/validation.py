@@ -7,10 +7,12 @@ import torch
 
 from regard.translation.alignments import flatness
 from regard.translation.corpora import Example
-from regard.translation.extras import extra
+from regard.translation.evaluation.by_length import exact_share
+from regard.translation.evaluation.metrics import short_bleu
 from regard.translation.folder import Loaded
 from regard.translation.pairs import Pair
 from regard.translation.search import penalty
+from regard.translation.text import normalise
 from regard.translation.training.batches import make_batch, plan
 from regard.translation.training.loss import smoothed_cross_entropy
 from regard.translation.translated import Translation
@@ -39,13 +41,12 @@ class Validated:
 def validate(loaded: Loaded, pairs: Sequence[Pair | Example], tokenize: str) -> Validated:
     """Translate the validation pairs greedily."""
     found = _translate(loaded, pairs, beams=1, nbest=1)
-    targets = [pair.target for pair in pairs]
+    targets = [normalise(pair.target) for pair in pairs]
     texts = [one.text for one in found]
-    exact = sum(text == target for text, target in zip(texts, targets, strict=True))
     flat = [flatness(one.weights) for one in found[:LOOKED_AT] if one.weights is not None and len(one.weights)]
     return Validated(
-        bleu=bleu(texts, targets, tokenize),
-        exact=100 * exact / len(pairs),
+        bleu=short_bleu(texts, targets, tokenize),
+        exact=100 * exact_share(texts, targets),
         loss=cross_entropy(loaded, pairs),
         flatness=sum(flat) / len(flat) if flat else None,
         shown=show(loaded, pairs),
@@ -61,12 +62,12 @@ def show(loaded: Loaded, pairs: Sequence[Pair | Example]) -> Translation:
 def best_length_penalty(loaded: Loaded, pairs: Sequence[Pair | Example], tokenize: str, beams: int = 5) -> float:
     """The strength whose ranking of the n best translations has the highest BLEU; the weakest of equals."""
     found = _translate(loaded, pairs, beams=beams, nbest=beams)
-    targets = [pair.target for pair in pairs]
+    targets = [normalise(pair.target) for pair in pairs]
 
     def ranked(strength: float) -> list[str]:
         return [_best(one, strength).text for one in found]
 
-    return max(STRENGTHS, key=lambda strength: (bleu(ranked(strength), targets, tokenize), -strength))
+    return max(STRENGTHS, key=lambda strength: (short_bleu(ranked(strength), targets, tokenize), -strength))
 
 
 @torch.inference_mode()
@@ -83,13 +84,6 @@ def cross_entropy(loaded: Loaded, pairs: Sequence[Pair | Example]) -> float:
         total += float(smoothed_cross_entropy(logits, batch.target.to(device), 0.0).cross_entropy)
         tokens += batch.tokens
     return total / tokens
-
-
-def bleu(texts: Sequence[str], targets: Sequence[str], tokenize: str) -> float:
-    """Corpus BLEU by sacrebleu."""
-    sacrebleu = extra("sacrebleu", "bleu")
-    metric = sacrebleu.BLEU(tokenize=tokenize, force=True)
-    return metric.corpus_score(list(texts), [list(targets)]).score
 
 
 def _best(one: Translation, strength: float) -> Translation:

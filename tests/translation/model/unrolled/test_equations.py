@@ -16,9 +16,9 @@ def test_attention_and_its_gradient():
     bias[1, 2:] = float("-inf")
     alpha = torch.softmax((torch.tanh(query[:, None] + key) * weight).sum(-1) + bias, -1)
     wanted = (alpha[..., None] * value).sum(1)
-    context = torch.empty(3, 11, dtype=torch.float64)
+    found, context = torch.empty_like(bias), torch.empty(3, 11, dtype=torch.float64)
     with torch.no_grad():
-        found = equations.attend(query, key, weight, bias, value, context)
+        equations.attend(query, key, weight, bias, value, found, context)
     torch.testing.assert_close((found, context), (alpha.detach(), wanted.detach()))
     d_context = torch.randn(3, 11, dtype=torch.float64)
     d_query, d_key, d_weight = torch.full_like(query, 9.0), torch.ones_like(key), torch.ones(3, 7, dtype=torch.float64)

@@ -8,16 +8,17 @@ import torch
 from torch import Tensor
 
 
-def attend(query: Tensor, key: Tensor, weight: Tensor, bias: Tensor, value: Tensor, context: Tensor) -> Tensor:
+def attend(
+    query: Tensor, key: Tensor, weight: Tensor, bias: Tensor, value: Tensor, alpha: Tensor, context: Tensor
+) -> None:
     """alpha = softmax_j(w' tanh(q + k_j) + bias_j), c = sum_j alpha_j v_j (eq. 12 and 13).
 
     query: (rows, hidden); key: (rows, keys, hidden); weight: (hidden); bias: (rows, keys), 0 or minus infinity;
-    value: (rows, keys, dim). Writes context (rows, dim), returns alpha (rows, keys).
+    value: (rows, keys, dim). Writes alpha (rows, keys) and context (rows, dim).
     """
     scores = torch.tanh(query[:, None] + key) @ weight
-    alpha = torch.softmax(scores + bias, -1)
+    torch.softmax(scores + bias, -1, out=alpha)
     torch.bmm(alpha[:, None], value, out=context[:, None])
-    return alpha
 
 
 def attend_backward(

@@ -110,7 +110,7 @@ class _Unrolled(torch.autograd.Function):
                 kept_first.append(parts.gru(given, None, recurrent, asking, between[step]))
                 asking = between[step]
             asked = torch.addmm(both_bias, asking, both)
-            alphas[step] = parts.attend(asked[:, :hidden], key, w.score, bias, value, contexts[step])
+            parts.attend(asked[:, :hidden], key, w.score, bias, value, alphas[step], contexts[step])
             if cell is None:
                 share = torch.mm(contexts[step], w.context.t())
             else:

@@ -16,14 +16,14 @@ TILE = 4096
 BLOCK = 256
 
 
-def attend(query: Tensor, key: Tensor, weight: Tensor, bias: Tensor, value: Tensor, context: Tensor) -> Tensor:
+def attend(
+    query: Tensor, key: Tensor, weight: Tensor, bias: Tensor, value: Tensor, alpha: Tensor, context: Tensor
+) -> None:
     """`equations.attend`."""
     rows, keys, hidden = key.shape
-    alpha = torch.empty_like(bias)
     sizes = (keys, hidden, value.shape[-1])
     tensors = (query, query.stride(0), key, weight, bias, value, context, alpha)
     _launch(_attend, (rows,), *tensors, *sizes, **_blocks(keys))
-    return alpha
 
 
 def attend_backward(
