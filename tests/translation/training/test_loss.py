@@ -39,6 +39,12 @@ def test_smoothed_cross_entropy(smoothing):
     )
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_its_gradient_is_the_gradient(smoothing):
+    logits = torch.randn(2, 3, 7, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: smoothed_cross_entropy(x, TARGETS, smoothing).objective, (logits,))
+
+
 def test_r_drop_is_the_symmetric_divergence():
     logits = torch.randn(4, 3, 7)
     first, second = logits.chunk(2)

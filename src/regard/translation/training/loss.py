@@ -2,9 +2,12 @@
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from regard.shapes import accumulation_dtype
 from regard.translation.symbols import PAD
 
 
@@ -23,8 +26,39 @@ def smoothed_cross_entropy(logits: Tensor, targets: Tensor, smoothing: float) ->
 
     logits: (batch, target, vocabulary); targets: int64 (batch, target), PAD where there is none.
     """
-    log_probabilities = functional.log_softmax(logits.float(), -1)
-    return _smoothed(log_probabilities, targets, smoothing)
+    objective, cross_entropy = _Smoothed.apply(
+        logits.to(accumulation_dtype(logits.dtype)).flatten(0, 1), targets.flatten(), smoothing
+    )
+    return Loss(objective, cross_entropy)
+
+
+class _Smoothed(torch.autograd.Function):
+    """The sums over rows of logits (rows, vocabulary), without a copy of them as log-probabilities.
+
+    Its gradient is softmax(logits) minus the smoothed targets: one pass where autograd takes several.
+    """
+
+    @staticmethod
+    def forward(ctx, logits: Tensor, targets: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+        real = targets != PAD
+        log_mass = logits.logsumexp(-1)
+        chosen = logits.gather(-1, targets[:, None]).squeeze(-1)
+        cross_entropy = (log_mass - chosen).masked_fill(~real, 0.0).sum()
+        even = (log_mass - logits.mean(-1)).masked_fill(~real, 0.0).sum() if smoothing else cross_entropy
+        ctx.save_for_backward(logits, targets)
+        ctx.smoothing = smoothing
+        ctx.mark_non_differentiable(cross_entropy)
+        return (1 - smoothing) * cross_entropy + smoothing * even, cross_entropy
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, d_objective: Tensor, _: Tensor):  # pyrefly: ignore
+        logits, targets = ctx.saved_tensors
+        gradient = torch.softmax(logits, -1)
+        if ctx.smoothing:
+            gradient -= ctx.smoothing / logits.shape[-1]
+        gradient.scatter_add_(-1, targets[:, None], gradient.new_full((len(targets), 1), ctx.smoothing - 1))
+        return gradient.mul_((d_objective * (targets != PAD))[:, None]), None, None
 
 
 def r_drop(logits: Tensor, targets: Tensor, smoothing: float, weight: float) -> Loss:
