@@ -92,7 +92,7 @@ def test_every_name_of_a_recipe_is_a_flag_with_its_help(capsys):
         (["--pairs", "a", "--hidden", "0"], "hidden: got 0; needed a whole number, 1 or more."),
         (["--pairs", "a", "--attention", "softmax"], "attention: got 'softmax'; needed one of none, additive,"),
         (["--pairs", "none.tsv"], "pairs: got none.tsv (No such file or directory)"),
-        (["--pairs", "a", "--recipe", "none.toml"], "recipe: got none.toml (No such file or directory); needed a TOML file"),
+        (["--pairs", "a", "--recipe", "none.toml"], "recipe: got none.toml (No such file or directory);"),
         (["--pairs", "a", "--init", "none"], "init: got none, where there is no model.json;"),
         (["--pairs", "a", "--device", "tpu"], "device: got 'tpu'; needed a device"),
         (["--source", "a"], "target: got none; needed both --source and --target."),
