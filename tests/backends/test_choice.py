@@ -6,7 +6,7 @@ import torch
 import regard
 from regard.backends import choice
 from regard.backends.blocked.additive import AdditiveTiles
-from regard.backends.choice import BACKENDS, SMALL
+from regard.backends.choice import BACKENDS, FEW_LIMIT, FEW_QUERIES, SMALL
 
 
 def tokens(count, dim=4, batch=2):
@@ -78,3 +78,12 @@ def test_blocks_take_tanh_where_a_tolerance_is_tighter_than_the_identity():
         patch.setattr(AdditiveTiles, "_tanh_scores", lambda *_: pytest.fail("tanh was taken"))
         with pytest.raises(pytest.fail.Exception, match="tanh was taken"):
             regard.attend(query, key, value, score, tolerance=1e-6)
+
+
+def test_a_decoders_few_queries_take_plain_operations_while_those_are_no_larger_than_a_limit():
+    keys = 4 * SMALL["cpu"] // FEW_QUERIES
+    assert chosen(tokens(FEW_QUERIES, 1), tokens(keys, 1), tokens(keys, 1), "gaussian") == "reference"
+    assert chosen(tokens(FEW_QUERIES + 1, 1), tokens(keys, 1), tokens(keys, 1), "gaussian") == "blocked"
+    beyond = FEW_LIMIT + 1
+    one, many = torch.zeros(1, 1, 1), torch.zeros(1, 1, 1).expand(1, beyond, 1)
+    assert chosen(one, many, many, "gaussian") == "blocked"

@@ -8,7 +8,7 @@ from tests.bounds import assert_same
 
 from regard import Attention, Mask, MultiHeadAttention, RegardError
 from regard.layers import Alibi
-from regard.scores import Additive, Rotary
+from regard.scores import Additive, Rotary, ScaledDot
 
 BATCH, TOKENS, DIM, HEADS = 3, 7, 12, 6
 
@@ -147,3 +147,55 @@ def test_rows_that_are_not_remembered_are_refused(rows):
     with pytest.raises(RegardError, match="needed numbers from 0 to 2"):
         memory.select(rows)
     assert memory.select([]).key.shape == (0, 5, 4)
+
+
+def layers_with_weights():
+    yield "additive", Attention(Additive(DIM, DIM, 5))
+    yield "gaussian", Attention("gaussian")
+    yield "sink", MultiHeadAttention(DIM, HEADS, ScaledDot(sink=HEADS))
+    yield from ((name, layer) for name, layer in decoders() if name not in {"alibi", "grouped rotary alibi"})
+
+
+@pytest.mark.parametrize("layer", [pytest.param(layer, id=name) for name, layer in layers_with_weights()])
+def test_output_and_weights_of_one_pass_are_those_of_the_record(layer):
+    layer = layer.double()
+    tokens = torch.randn(BATCH, TOKENS, DIM, dtype=torch.float64)
+    memory = layer.remember(tokens, tokens, Mask.lengths(torch.tensor([7, 2, 4])))
+    record = layer.recall_inspect(tokens[:, :2], memory)
+    output, weights = layer.recall_with_weights(tokens[:, :2], memory)
+    torch.testing.assert_close(output, record.output)
+    torch.testing.assert_close(weights, record.weights())
+
+
+@pytest.mark.parametrize("mask", ["lengths", "keys"])
+def test_a_memory_blanks_its_padding_once_and_no_garbage_comes_through(mask):
+    layer = MultiHeadAttention(DIM, HEADS, "additive")
+    tokens, lengths = torch.randn(BATCH, TOKENS, DIM), torch.tensor([7, 2, 4])
+    real = torch.arange(TOKENS) < lengths[:, None]
+    said = Mask.lengths(lengths) if mask == "lengths" else Mask.keys(real)
+    garbage = tokens.masked_fill(~real[..., None], 1e30)
+    memory = layer.remember(garbage, mask=said)
+    assert memory.is_blanked
+    assert not memory.key.movedim(-3, 1).transpose(1, 2)[~real].any()
+    assert not memory.value.movedim(-3, 1).transpose(1, 2)[~real].any()
+    assert_same(layer.recall(tokens[:, :2], memory), layer(tokens[:, :2], tokens, tokens, said))
+
+
+def test_a_users_function_sees_keys_as_they_came():
+    seen = []
+
+    def score(query, key):
+        seen.append(key)
+        return query @ key.mT
+
+    layer = Attention(score)
+    tokens = torch.randn(BATCH, TOKENS, DIM)
+    layer.recall(tokens[:, :1], layer.remember(tokens, tokens, Mask.lengths(torch.tensor([7, 2, 4]))))
+    assert torch.equal(seen[0], tokens)
+
+
+def test_a_mask_that_says_more_than_padding_is_kept_as_it_is():
+    layer = Attention()
+    tokens = torch.randn(BATCH, TOKENS, DIM)
+    for mask in (Mask.causal(), Mask.causal() & Mask.lengths(torch.tensor([7, 2, 4])), Mask.lengths(torch.tensor(4))):
+        assert not layer.remember(tokens, tokens, mask).is_blanked

@@ -229,3 +229,13 @@ def test_vmap_over_lengths_and_matrices():
     assert torch.equal(torch.vmap(one)(t, m), torch.stack([one(t[b], m[b]) for b in range(B)]))
     columns = torch.vmap(one, in_dims=(1, 2))(t.T.contiguous(), m.permute(1, 2, 0).contiguous())
     assert torch.equal(columns, torch.vmap(one)(t, m))
+
+
+def test_real_keys_are_told_where_a_mask_says_no_more():
+    real = torch.tensor([[True, True, False], [True, False, False]])
+    assert torch.equal(Mask.lengths(torch.tensor([2, 1])).real_keys((2,), 3), real)
+    assert Mask.keys(real).real_keys((2,), 3) is real
+    for mask in (Mask.lengths_per_query(torch.ones(2, 3, dtype=torch.int64)), Mask.causal(), ~Mask.keys(real)):
+        assert mask.real_keys((2,), 3) is None
+    assert Mask.lengths(torch.tensor(2)).real_keys((2,), 3) is None  # shared by all rows
+    assert Mask.keys(real).real_keys((2,), 4) is None

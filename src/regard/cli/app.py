@@ -10,12 +10,11 @@ from regard.cli.doctor import doctor
 from regard.cli.evaluate import evaluate
 from regard.cli.lab import lab
 from regard.cli.regress import regress
+from regard.cli.statuses import INTERRUPTED, REFUSED
 from regard.cli.tour import tour
 from regard.cli.translate import translate
 from regard.errors import RegardError
 
-REFUSED = 2
-INTERRUPTED = 130  # what a shell expects of a command that Ctrl-C has ended
 TRAIN = """Train a model on sentence pairs; interrupted, the same command goes on where it stopped.
 
 Values of the recipe come from flags, else from the file --recipe, else from the defaults: those shown here, or what

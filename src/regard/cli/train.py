@@ -10,11 +10,10 @@ from cyclopts import Parameter
 
 from regard.cli.progress import progress
 from regard.cli.recipe_flags import RecipeFlags
+from regard.cli.statuses import INTERRUPTED
 from regard.translation.training.events import silence
 from regard.translation.training.procedure import Done, Wishes, leads, run
 from regard.translation.training.reading import Sources
-
-INTERRUPTED = 130  # what a shell expects of a command that Ctrl-C has ended
 
 
 def train(

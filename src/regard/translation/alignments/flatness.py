@@ -39,11 +39,6 @@ def flatness(weights: Tensor, source_lengths: Tensor | None = None, target_lengt
     return float(entropy[counted].mean()) if bool(counted.any()) else float("nan")
 
 
-def is_uniform(weights: Tensor, source_lengths: Tensor | None = None, target_lengths: Tensor | None = None) -> bool:
-    """Whether attention has not left the uniform distribution: a flatness above `UNIFORM`."""
-    return flatness(weights, source_lengths, target_lengths) > UNIFORM
-
-
 def _lengths(argument: str, lengths: Tensor | None, batch: int, most: int, like: Tensor) -> Tensor:
     """float64 (batch,)."""
     if lengths is None:

@@ -2,34 +2,32 @@
 
 import time
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from regard.errors import RegardError
 from regard.translation import folder
-from regard.translation.alignments.flatness import UNIFORM
+from regard.translation.alignments import UNIFORM
 from regard.translation.folder import Loaded
-from regard.translation.model import EncoderDecoder
 from regard.translation.training import checkpoint, machine, randomness
-from regard.translation.training.average import Average
 from regard.translation.training.batches import make_batch
-from regard.translation.training.beginning import fingerprint
-from regard.translation.training.corpus import Corpus, learn_vocabularies
+from regard.translation.training.corpus import Corpus
 from regard.translation.training.distributed import Group
 from regard.translation.training.events import Advanced, Ended, EpochEnded, Listener, Started, Warned, silence
 from regard.translation.training.graphed import GraphedUpdate
+from regard.translation.training.identity import check_same, identity_of
 from regard.translation.training.lock import only_here
 from regard.translation.training.log import Log
-from regard.translation.training.optimiser import make_optimiser, restore, set_rate
+from regard.translation.training.optimiser import set_rate
 from regard.translation.training.pictures import Album
 from regard.translation.training.precision import products_in
 from regard.translation.training.recipe import Recipe
 from regard.translation.training.schedule import learning_rate
 from regard.translation.training.standing import Best, Standing
 from regard.translation.training.tokens import TrainingTokens
+from regard.translation.training.trainee import Trainee
 from regard.translation.training.update import Update
 from regard.translation.training.validation import best_length_penalty, show, validate
 from regard.translation.training.writing import writing
@@ -94,29 +92,16 @@ class _Run:
     ) -> None:
         self.recipe, self.corpus, self.out, self.device = recipe, corpus, out, device
         self.group, self.listen = group, listen
-        self.identity = {
-            "recipe": recipe.to_dict(),
-            "corpus": corpus.fingerprint(),
-            "init": None if init is None else fingerprint(init.model),
-            "processes": group.size,
-        }
-        torch.manual_seed(recipe.training.seed)
-        vocabularies = (
-            learn_vocabularies(recipe, corpus.train)
-            if init is None
-            else (init.source_vocabulary, init.target_vocabulary)
-        )
-        self.source_vocabulary, self.target_vocabulary = vocabularies
-        model = EncoderDecoder(recipe.model, *map(len, vocabularies)) if init is None else init.model
-        self.model = model.to(device).train()
+        self.identity = identity_of(recipe, corpus, init, group.size)
+        self.trainee = Trainee.begin(recipe, corpus, init, device)
+        self.model, self.optimiser, self.average = self.trainee.model, self.trainee.optimiser, self.trainee.average
         torch.manual_seed(recipe.training.seed + RANKS_APART * group.rank)  # each process drops out its own units
         graphed = device.type == "cuda" and group.size == 1
+        vocabularies = self.trainee.source_vocabulary, self.trainee.target_vocabulary
         self.tokens = TrainingTokens(corpus.train, *vocabularies, recipe, LADDER if graphed else 1)
-        self.optimiser = make_optimiser(self.model, recipe.training)
         self.update: Update | GraphedUpdate = Update(
             group.wrap(self.model), self.optimiser, recipe.training, group.size
         )
-        self.average = Average(recipe.training.average)
         self.at = Standing()
         self.saved = time.perf_counter()
         resumed = self._resume()
@@ -158,11 +143,9 @@ class _Run:
             )
             set_rate(self.optimiser, rate)
             self.update(make_batch(self.group.share(planned), epoch.sources, epoch.targets))
-            self.at.within, self.at.count, tokens_told = (
-                self.at.within + 1,
-                self.at.count + 1,
-                tokens_told + planned.tokens,
-            )
+            self.at.within += 1
+            self.at.count += 1
+            tokens_told += planned.tokens
             now = time.perf_counter()
             if self.group.leads and now - told > TELL_EVERY:
                 loss, tokens, _ = self._sum_up()
@@ -214,30 +197,25 @@ class _Run:
     def _validated(self, entry: EpochEnded) -> EpochEnded:
         """Translate the validation pairs with the averaged weights, and keep these if they are the best so far."""
         with self.average.inside(self.model):
-            result = validate(self._loaded({}), self.corpus.valid, self.recipe.data.tokenize)
+            result = validate(self.trainee.loaded(), self.corpus.valid, self.recipe.data.tokenize)
             entry = replace(
                 entry, bleu=result.bleu, exact=result.exact, valid_loss=result.loss, flatness=result.flatness
             )
             entry = replace(entry, is_best=Best.of(entry).beats(self.at.best))
             if entry.is_best:
-                self._keep(entry, length_penalty=1.0)
+                self._keep(entry)
         self.shown = result.shown
         return entry
 
-    def _keep(self, entry: EpochEnded, length_penalty: float) -> None:
+    def _keep(self, entry: EpochEnded) -> None:
         facts = {
             "recipe": self.recipe.to_dict(),
             "corpus": self.corpus.name,
-            "length_penalty": length_penalty,
+            "length_penalty": 1.0,  # until the end, when the best is found
             "target_per_source": self.tokens.target_per_source,
-            "validation": {
-                "epoch": entry.epoch,
-                "bleu": entry.bleu,
-                "exact": entry.exact,
-                "loss": entry.valid_loss,
-            },
+            "validation": asdict(Best.of(entry)),
         }
-        folder.save(self.out, self.model, self.source_vocabulary, self.target_vocabulary, facts)
+        self.trainee.keep(self.out, facts)
 
     def _end(self) -> Ended:
         """Find the length penalty of the model that is kept, and say how good it is."""
@@ -250,8 +228,7 @@ class _Run:
             facts = kept.facts | {"length_penalty": strength}
             folder.save(self.out, kept.model, kept.source_vocabulary, kept.target_vocabulary, facts)
             # After a resume that was not bit-identical the folder may hold an epoch of the time before.
-            told = kept.facts["validation"]
-            best = Best(told["epoch"], told["bleu"], told["exact"], told["loss"])
+            best = Best(**kept.facts["validation"])
             self.album.close(history, show(kept, self.corpus.valid), best.epoch)
         best = self.group.tell(best)
         ended = Ended(self.at.epoch, best.epoch, best.bleu, best.exact, strength, self.at.seconds, history)
@@ -274,9 +251,7 @@ class _Run:
         state = {
             "identity": self.identity,
             "machine": machine.facts(self.device),
-            "model": self.model.state_dict(),
-            "optimiser": self.optimiser.state_dict(),
-            "average": list(self.average.kept),
+            "trainee": self.trainee.state(),
             "standing": self.at.to_dict(),
             "sums": sums,
             "random": random,
@@ -289,20 +264,11 @@ class _Run:
         state = checkpoint.load(self.out / STATE, self.device)
         if state is None:
             return None
-        for key, value in self.identity.items():
-            if state["identity"].get(key) != value:
-                raise RegardError(
-                    "out",
-                    got=f"{self.out}, where a training with another {key} was begun",
-                    needed="a new folder, or the same recipe, data and number of processes",
-                    repair="Choose another folder, or delete this one.",
-                )
+        check_same(state["identity"], self.identity, self.out)
         changed = machine.differences(state["machine"], machine.facts(self.device))
         if changed:
             self.listen(Warned(f"The result will not be bit-identical to an uninterrupted training: {changed}."))
-        self.model.load_state_dict(state["model"])
-        restore(self.optimiser, state["optimiser"])
-        self.average.kept.extend(state["average"])
+        self.trainee.restore(state["trainee"])
         self.at = Standing.from_dict(state["standing"])
         self.at.sums = state["sums"][self.group.rank]
         randomness.restore(self.device, state["random"][self.group.rank])
@@ -312,17 +278,14 @@ class _Run:
         return Started(
             updates=self.updates,
             done=self.at.count,
-            parameters=sum(parameter.numel() for parameter in self.model.parameters()),
+            parameters=self.trainee.parameters,
             pairs=len(self.tokens.pairs),
             left_out=self.tokens.left_out,
-            source_size=len(self.source_vocabulary),
-            target_size=len(self.target_vocabulary),
+            source_size=len(self.trainee.source_vocabulary),
+            target_size=len(self.trainee.target_vocabulary),
             resumed_epoch=resumed,
             seconds=self.at.seconds,
         )
-
-    def _loaded(self, facts: dict[str, Any]) -> Loaded:
-        return Loaded(self.model, self.source_vocabulary, self.target_vocabulary, facts)
 
     def _warn(self, entry: EpochEnded) -> None:
         late = entry.epoch >= max(3, self.recipe.training.epochs // 4)

@@ -19,6 +19,7 @@ from regard.translation.training.loop import train
 from regard.translation.training.reading import Sources, check, read
 from regard.translation.training.recipe import Recipe
 from regard.translation.training.recipes import preset
+from regard.translation.training.writing import writing
 
 TEST = "test.tsv"
 
@@ -78,9 +79,7 @@ def run(wishes: Wishes, listen: Listener = silence) -> Done:
 
 def _defaults(corpus: str | None) -> Recipe:
     """What suits a built-in corpus, or sentences of a natural language."""
-    if corpus is None:
-        return Recipe()
-    return preset(corpus)
+    return Recipe() if corpus is None else preset(corpus)
 
 
 def leads() -> bool:
@@ -108,16 +107,8 @@ def _set_threads(threads: int | None) -> None:
 def _write_pairs(path: Path, pairs: Sequence[Pair | Example]) -> None:
     """As a file that reads back to the same pairs: reading undoes escapes, so what looks like one is escaped."""
     lines = (f"{pair.source}\t{pair.target}\n".replace("&", "&amp;") for pair in pairs)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with writing(path):
         path.write_text("".join(lines), encoding="utf-8")
-    except OSError as refusal:
-        raise RegardError(
-            "out",
-            got=f"{path} ({refusal.strerror})",
-            needed="a folder that can be written",
-            repair="Choose another path.",
-        ) from None
 
 
 def _say_nothing(line: str) -> None:

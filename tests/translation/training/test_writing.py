@@ -1,0 +1,25 @@
+"""`writing`: the folder is made, and a system that refuses is named."""
+
+import errno
+
+import pytest
+
+from regard.errors import RegardError
+from regard.translation.training.writing import writing
+
+
+def test_the_folder_is_made(tmp_path):
+    path = tmp_path / "a" / "b" / "file"
+    with writing(path):
+        path.write_text("text")
+    assert path.read_text() == "text"
+
+
+def test_what_the_system_says_is_said_with_the_file(tmp_path):
+    with pytest.raises(RegardError, match=r"out: got .*file \(No space left on device\); needed a folder"):
+        fail(tmp_path / "file")
+
+
+def fail(path):
+    with writing(path):
+        raise OSError(errno.ENOSPC, "No space left on device")
