@@ -7,12 +7,13 @@ READY := $(VENV)/ready
 TOUR := build/tour
 
 .DEFAULT_GOAL := help
-.PHONY: help tour test lint bench coverage pins clean
+.PHONY: help tour test lint docs bench coverage pins clean
 
 help:
 	@echo "make tour      set up, pool the chapter's data, print a table, draw the figure into $(TOUR)"
 	@echo "make test      set up, lint, check types and floors, run the tests"
 	@echo "make lint      the checks of 'make test' that run no code of the library"
+	@echo "make docs      build the documentation into build/docs; every cell is executed"
 	@echo "make bench     time the library against its peers"
 	@echo "make coverage  the tests with their branch coverage"
 	@echo "make pins      install the newest releases and write constraints.txt anew"
@@ -29,6 +30,10 @@ lint: $(READY)
 	$(RUN) ruff format --check
 	$(RUN) pyrefly check
 	$(VENV)/bin/lint-imports
+
+docs: $(READY)
+	$(VENV)/bin/sphinx-build -W --keep-going -q -b html docs build/docs
+	@echo "documentation: build/docs/index.html"
 
 bench: $(READY)
 	$(RUN) benchmarks

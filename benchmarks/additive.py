@@ -1,17 +1,40 @@
 """Additive attention against its textbook form, which builds a (queries x keys x hidden) tensor."""
 
+from collections.abc import Callable, Sequence
+
 import torch
 from torch import Tensor
 
 import regard
 from benchmarks.measure import compare, relative_error
 
-SIZES = [(2, 512, 128, 64)]
+# batch, tokens, hidden, value_dim
+SIZES = {
+    "cpu": [(2, 64, 128, 64), (2, 128, 128, 64), (2, 256, 128, 64), (2, 512, 128, 64), (1, 1024, 128, 64)],
+    "cuda": [(8, 1024, 128, 64), (8, 4096, 128, 64)],
+}
+# None is the exact form; the others let a GPU lift, with and without gradients to come.
+TOLERANCES = {"cpu": {False: [None], True: [None]}, "cuda": {False: [None, 2.5e-3], True: [None, 2e-3]}}
+EAGER_ELEMENTS = 2**30
+LENGTHS = {"cpu": (64, 128, 256, 512, 1024), "cuda": (256, 512, 1024, 2048, 4096, 8192, 16384)}
+LONGEST = 65_536
+# Queries whose textbook scores in float64 are held at once.
+JUDGED = 32
 
 
 def run(device: str) -> list[dict]:
-    """Rows for forward, and for forward and backward."""
-    return [row(*size, backward=backward, device=device) for size in SIZES for backward in (False, True)]
+    """Rows for forward, and for forward and backward, against the textbook form in plain operations and compiled."""
+    compiled = torch.compile(textbook, dynamic=False)
+    rows = []
+    for size in SIZES[device]:
+        batch, tokens, hidden, _ = size
+        for backward in (False, True):
+            for tolerance in TOLERANCES[device][backward]:
+                if batch * tokens * tokens * hidden <= EAGER_ELEMENTS:
+                    rows.append(row(*size, backward, device, tolerance, "textbook", textbook))
+                rows.append(row(*size, backward, device, tolerance, "textbook, torch.compile", compiled))
+                torch.compiler.reset()
+    return rows
 
 
 def textbook(a: Tensor, b: Tensor, value: Tensor, weight: Tensor) -> Tensor:
@@ -20,34 +43,128 @@ def textbook(a: Tensor, b: Tensor, value: Tensor, weight: Tensor) -> Tensor:
     return scores.softmax(-1) @ value
 
 
-def row(batch: int, tokens: int, hidden: int, value_dim: int, backward: bool, device: str) -> dict:
+def row(
+    batch: int, tokens: int, hidden: int, value_dim: int, backward: bool, device: str, tolerance: float | None,
+    name: str, form: Callable[..., Tensor],
+) -> dict:  # fmt: skip
     """One comparison, with the relative L2 error of output and gradients of both against float64."""
-    torch.manual_seed(0)
-    a, b = (torch.randn(batch, tokens, hidden, device=device) for _ in range(2))
-    value = torch.randn(batch, tokens, value_dim, device=device)
-    weight = 2 * torch.randn(hidden, device=device) / hidden**0.5
-    score = regard.scores.Additive.of_projected(hidden)
-    score.weight.data = weight
-    inputs = [x.requires_grad_(backward) for x in (a, b, value)]
-    weight = weight.clone().requires_grad_(backward)
+    inputs, score = drawn(batch, tokens, hidden, value_dim, device, backward)
+    weight = score.weight.detach().clone().requires_grad_(backward)
 
-    def peer() -> list[Tensor]:
-        output = textbook(*inputs, weight)
-        return [output, *(torch.autograd.grad(output.sum(), [*inputs, weight]) if backward else ())]
+    def peer(inputs: Sequence[Tensor] = inputs) -> list[Tensor]:
+        output = form(*inputs, weight)
+        return [output, *(gradients(output, [*inputs, weight]) if backward else ())]
 
-    def library() -> list[Tensor]:
-        output = regard.attend(*inputs, score)
-        return [output, *(torch.autograd.grad(output.sum(), [*inputs, score.weight]) if backward else ())]
+    def library(inputs: Sequence[Tensor] = inputs) -> list[Tensor]:
+        output = regard.attend(*inputs, score, tolerance=tolerance)
+        return [output, *(gradients(output, [*inputs, score.weight]) if backward else ())]
 
     with torch.set_grad_enabled(backward):
-        exact_inputs = [x.detach().double().requires_grad_(backward) for x in (*inputs, weight)]
-        output = textbook(*exact_inputs)
-        exact = [output, *(torch.autograd.grad(output.sum(), exact_inputs) if backward else ())]
-        errors = {
-            name: [relative_error(got, want) for got, want in zip(call(), exact, strict=True)]
-            for name, call in (("textbook", peer), ("regard.attend", library))
-        }
-        del exact, output
-        timing = compare({"textbook": peer, "regard.attend": library})
+        settle(score, inputs)
+        one = [x.detach()[:1].requires_grad_(backward) for x in inputs]
+        exact = judged(one, weight, backward)
+        judge = {"regard.attend": [relative_error(x, y) for x, y in zip(library(one), exact, strict=True)]}
+        if form is textbook:
+            judge[name] = [relative_error(x, y) for x, y in zip(peer(one), exact, strict=True)]
+        del exact
+        why = regard.why(*inputs, score, tolerance=tolerance)
+        calls = {name: peer, "regard.attend": library}
+        memory = {label: peak(call) for label, call in calls.items()} if device == "cuda" else {}
+        timing = compare(calls)
     size = {"batch": batch, "tokens": tokens, "hidden": hidden, "value_dim": value_dim}
-    return {**size, "backward": backward, "errors": errors, **timing}
+    how = {"backward": backward, "tolerance": tolerance, "backend": why.backend, "bound": why.bound}
+    return {**size, **how, "reach": score.reach.range, "errors": judge, "peak_bytes": memory, **timing}
+
+
+def drawn(
+    batch: int, tokens: int, hidden: int, value_dim: int, device: str, backward: bool
+) -> tuple[list[Tensor], regard.scores.Additive]:
+    """a, b ~ N(0, 1), values likewise, w = 2 N(0, 1) / sqrt(hidden)."""
+    torch.manual_seed(0)
+    inputs = [torch.randn(batch, tokens, n, device=device) for n in (hidden, hidden, value_dim)]
+    score = regard.scores.Additive.of_projected(hidden).to(device)
+    score.weight.data = 2 * torch.randn(hidden, device=device) / hidden**0.5
+    return [x.requires_grad_(backward) for x in inputs], score
+
+
+def gradients(output: Tensor, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Gradients for a cotangent that varies from value to value and is the same for every call."""
+    along = torch.arange(output.shape[-1], device=output.device, dtype=output.dtype).cos_()
+    return torch.autograd.grad(output, inputs, along.expand_as(output))
+
+
+def settle(score: regard.scores.Additive, inputs: Sequence[Tensor]) -> None:
+    """Let the score see the data as training does, and then stand still as at evaluation."""
+    score.train()
+    with torch.enable_grad():
+        for _ in range(2):
+            score.reach.observe(*inputs[:2])
+            if inputs[0].device.type == "cuda":
+                torch.cuda.synchronize()
+    score.eval()
+
+
+def judged(inputs: Sequence[Tensor], weight: Tensor, backward: bool) -> list[Tensor]:
+    """The textbook form in float64, some queries at a time, and its gradients."""
+    a, b, value, weight = (x.detach().double().requires_grad_(backward) for x in (*inputs, weight))
+    outputs, grads = [], [torch.zeros_like(x) for x in (a, b, value, weight)]
+    for first in range(0, a.shape[-2], JUDGED):
+        output = textbook(a[:, first : first + JUDGED], b, value, weight)
+        outputs.append(output.detach())
+        if backward:
+            for total, grad in zip(grads, gradients(output, (a, b, value, weight)), strict=True):
+                total.add_(grad)
+    return [torch.cat(outputs, -2), *(grads if backward else ())]
+
+
+def peak(call: Callable[[], object]) -> int:
+    """Bytes of GPU memory that a call takes beyond what is there already."""
+    call()
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    result = call()
+    torch.cuda.synchronize()
+    del result
+    return torch.cuda.max_memory_allocated() - before
+
+
+def curve(device: str) -> list[dict]:
+    """Milliseconds and bytes against length, each form as far as it fits, forward and backward together."""
+    rows = []
+    tolerances = {"exact": None, "lifted": 2e-3} if device == "cuda" else {"exact": None}
+    batch = 8 if device == "cuda" else 2
+    for tokens in LENGTHS[device]:
+        inputs, score = drawn(batch, tokens, 128, 64, device, True)
+        settle(score, inputs)
+        calls = {
+            name: lambda tolerance=tolerance, inputs=inputs, score=score: gradients(
+                regard.attend(*inputs, score, tolerance=tolerance), [*inputs, score.weight]
+            )
+            for name, tolerance in tolerances.items()
+        }
+        if batch * tokens * tokens * 128 <= EAGER_ELEMENTS:
+            calls["textbook"] = lambda inputs=inputs, score=score: gradients(
+                textbook(*inputs, score.weight), [*inputs, score.weight]
+            )
+        timing = compare(calls)
+        memory = {name: peak(call) for name, call in calls.items()} if device == "cuda" else {}
+        rows.append({"batch": batch, "tokens": tokens, "seconds": timing["seconds"], "peak_bytes": memory})
+    return rows
+
+
+def longest() -> list[dict]:
+    """One sequence so long that no textbook form could run, forward and backward."""
+    rows = []
+    for tolerance in (None, 2e-3):
+        inputs, score = drawn(1, LONGEST, 128, 64, "cuda", True)
+        settle(score, inputs)
+
+        def call(tolerance: float | None = tolerance, inputs: list[Tensor] = inputs, score=score) -> object:
+            return gradients(regard.attend(*inputs, score, tolerance=tolerance), [*inputs, score.weight])
+
+        bytes_taken = peak(call)
+        seconds = compare({"regard.attend": call})["seconds"]
+        rows.append({"tokens": LONGEST, "tolerance": tolerance, "seconds": seconds, "peak_bytes": bytes_taken})
+    return rows

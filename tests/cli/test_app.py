@@ -1,4 +1,4 @@
-"""`run`: verbs, versions, and mistakes as one line with status 2."""
+"""`run`: verbs, versions, and everything that goes wrong as one line with its status."""
 
 import sys
 from importlib.metadata import version
@@ -6,12 +6,14 @@ from importlib.metadata import version
 import pytest
 
 from regard.cli.app import run
+from regard.errors import RegardError
 
 
 def test_help_lists_every_verb(capsys):
     assert run(["--help"]) == 0
     printed = capsys.readouterr().out
-    assert all(verb in printed for verb in ("tour", "regress", "doctor"))
+    verbs = ("tour", "regress", "train", "translate", "evaluate", "lab", "studio", "doctor", "bench")
+    assert all(f"│ {verb} " in printed for verb in verbs)
 
 
 def test_version_is_that_of_the_installed_package(capsys):
@@ -21,7 +23,12 @@ def test_version_is_that_of_the_installed_package(capsys):
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
-    [(["tor"], 'Did you mean "tour"?'), (["doctor", "--speed"], "--speed"), (["tour", "--out"], "--out")],
+    [
+        (["translate"], "regard translate --help shows what it takes."),
+        (["tor"], 'Did you mean "tour"?'),
+        (["doctor", "--speed"], "--speed"),
+        (["tour", "--out"], "--out"),
+    ],
 )
 def test_a_mistyped_command_is_one_line(capsys, arguments, said):
     assert run(arguments) == 2
@@ -45,3 +52,55 @@ def test_without_matplotlib_the_tour_names_the_extra(capsys, monkeypatch, tmp_pa
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert run(["tour", "--out", str(tmp_path)]) == 2
     assert 'pip install "regard[plots]"' in capsys.readouterr().err
+
+
+def broken(monkeypatch, error):
+    """A verb that ends in an error."""
+    from regard.cli import app as module
+
+    def fail(*given, **options):
+        raise error
+
+    monkeypatch.setattr(module, "app", fail)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [
+        (RegardError("x", got="1", needed="2", repair="Pass 2."), 2, "regard: x: got 1; needed 2. Pass 2.\n"),
+        (KeyError("width"), 1, "regard: KeyError: 'width' (the same command with --debug shows where).\n"),
+        (MemoryError(), 1, "regard: MemoryError: no further word (the same command with --debug shows where).\n"),
+        (
+            RuntimeError("two\nlines"),
+            1,
+            "regard: RuntimeError: two lines (the same command with --debug shows where).\n",
+        ),
+    ],
+)
+def test_whatever_goes_wrong_is_one_line_and_with_debug_it_is_all_told(monkeypatch, capsys, error, status, said):
+    broken(monkeypatch, error)
+    assert run(["doctor"]) == status
+    assert capsys.readouterr().err == said
+    with pytest.raises(type(error)):
+        run(["doctor", "--debug"])
+
+
+def test_debug_after_two_dashes_is_text_like_any_other(monkeypatch):
+    from regard.cli import app as module
+
+    asked = []
+    monkeypatch.setattr(module, "app", lambda words, **options: asked.append(words))
+    run(["translate", "--debug", "model", "--", "--debug", "x"])
+    run(["translate", "model"])
+    assert asked == [["translate", "model", "--", "--debug", "x"], ["translate", "model"]]
+
+
+def test_ctrl_c_and_a_reader_that_has_gone(monkeypatch, capsys):
+    broken(monkeypatch, KeyboardInterrupt())
+    assert run(["doctor"]) == 130
+    assert capsys.readouterr().err == "\nregard: interrupted.\n"
+    stdout = sys.stdout
+    broken(monkeypatch, BrokenPipeError())
+    assert run(["doctor"]) == 0
+    sys.stdout = stdout
+    assert capsys.readouterr().err == ""

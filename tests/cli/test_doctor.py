@@ -1,41 +1,36 @@
-"""`regard doctor`: what it says is so, for what is there and for what is missing."""
+"""`regard doctor`: what it says is so, for people and for programs."""
 
-import platform
-from importlib.metadata import PackageNotFoundError, version
+import json
 
 import torch
 
+import regard
 from regard.cli import doctor
 from regard.cli.app import run
 
 
-def report(capsys):
+def test_the_table_has_versions_extras_and_backends(capsys, monkeypatch):
+    monkeypatch.setattr("regard.cli.doctor.extras", lambda: {"plots": "matplotlib 3"})
     assert run(["doctor"]) == 0
-    return dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines() if line[0] != " ")
+    printed = capsys.readouterr().out
+    rows = dict(line.split(maxsplit=1) for line in printed.splitlines()[:8] if line and line[0] != " ")
+    assert rows["torch"].strip() == torch.__version__
+    assert rows["regard[plots]"].strip() == "matplotlib 3"
+    assert "\ndot product, 2 x 16 x 16, on cpu: torch\n" in printed
+    assert "  not triton: " in printed
 
 
-def test_versions_and_threads(capsys):
-    said = report(capsys)
-    assert said["regard"].strip() == version("regard")
-    assert said["Python"].startswith(platform.python_version())
-    assert said["torch"].strip() == torch.__version__
-    assert said["threads"].startswith(str(torch.get_num_threads()))
+def test_as_json_it_says_what_why_says(capsys):
+    assert run(["doctor", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["machine"]["torch"] == torch.__version__
+    assert set(found) == {"machine", "extras", "backends"}
+    large = next(one for one in found["backends"] if one["what"] == "kernel of the distance" and "2048" in one["size"])
+    tokens = torch.zeros(4, 2048, 16)
+    explained = regard.why(tokens, tokens, tokens, "gaussian")
+    assert (large["backend"], large["error"], large["not"]) == (explained.backend, explained.bound, explained.refusals)
 
 
-def test_every_extra_a_user_can_ask_for_and_no_other(capsys):
-    extras = {name for name in report(capsys) if "[" in name}
-    assert extras == {
-        f"regard[{extra}]" for extra in ("cli", "distributed", "plots", "regression", "studio", "translation")
-    }
-
-
-def test_a_missing_package_is_named_with_its_repair(capsys, monkeypatch):
-    def lacks_matplotlib(package):
-        if package == "matplotlib":
-            raise PackageNotFoundError(package)
-        return version(package)
-
-    monkeypatch.setattr(doctor, "version", lacks_matplotlib)
-    said = report(capsys)
-    assert said["regard[plots]"].strip() == 'lacks matplotlib; pip install "regard[plots]"'
-    assert said["regard[cli]"].startswith("cyclopts")
+def test_it_is_the_verb(capsys):
+    doctor.doctor(json=True)
+    assert json.loads(capsys.readouterr().out)["machine"]["regard"] == regard.__version__

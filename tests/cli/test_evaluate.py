@@ -60,6 +60,8 @@ def test_every_flag_arrives(monkeypatch):
         (["m", "--corpus", "poems"], "corpus: got 'poems'"),
         (["m", "--pairs", "p", "--tokenize", "x"], "tokenize: got 'x'"),
         (["m", "--beams", "many"], "--beams"),
+        (["m", "--corpus", "dates", "--out", "no/r.json"], "out: got no/r.json (there is no folder no);"),
+        (["m", "--corpus", "dates", "--figure", "no/f.svg"], "figure: got no/f.svg (there is no folder no);"),
     ],
 )
 def test_a_mistake_is_one_line(arguments, said, capsys):
@@ -68,3 +70,17 @@ def test_a_mistake_is_one_line(arguments, said, capsys):
     assert printed.out == ""
     assert said in printed.err
     assert printed.err.count("\n") == 1
+
+
+def test_json_is_all_there_is_on_standard_output(monkeypatch, capsys):
+    class Comparison:
+        def to_json(self):
+            return '{"evaluations": []}\n'
+
+    def tell(wishes):
+        print("BLEU 12.3")
+        return Comparison()
+
+    monkeypatch.setattr(report, "run", tell)
+    assert run(["evaluate", "m", "--corpus", "dates", "--json"]) == 0
+    assert capsys.readouterr() == ('{"evaluations": []}\n', "BLEU 12.3\n")

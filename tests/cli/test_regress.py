@@ -1,5 +1,7 @@
 """`regard regress`: the verb hands over what it was given, and says in one line what it lacks."""
 
+import json
+
 import pytest
 
 from regard.cli.app import run
@@ -44,6 +46,12 @@ def test_the_demo_is_the_experiment(tmp_path, monkeypatch):
         (["data.csv", "--x", "times", "--y", "accel", "--draws", "3"], "draws: got 3 without --demo;"),
         (["none.csv", "--x", "times", "--y", "accel"], "file: got none.csv (No such file or directory)"),
         (["data.csv", "--x", "times", "--y", "accel", "--degree", "one"], "--degree"),
+        (
+            ["none.csv", "--x", "times", "--y", "accel", "--out", "no/fit.svg"],
+            "out: got no/fit.svg (there is no folder no)",
+        ),
+        (["none.csv", "--x", "times", "--y", "accel", "--predictions", "no/p.csv"], "predictions: got no/p.csv"),
+        (["--demo", "--json"], "json: got --json and --demo; needed one of them."),
     ],
 )
 def test_what_is_lacking_is_one_line(arguments, said, capsys):
@@ -52,3 +60,24 @@ def test_what_is_lacking_is_one_line(arguments, said, capsys):
     assert printed.out == ""
     assert said in printed.err
     assert printed.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("bandwidth", "found"), [("2", 2.0), ("loo", float), ("nearest:7", {"nearest": 7})])
+def test_json_is_all_there_is_on_standard_output(file, capsys, bandwidth, found):
+    given = ["--x", "times", "--y", "accel", "--bandwidth", bandwidth, "--json"]
+    assert run(["regress", str(file), *given]) == 0
+    printed = capsys.readouterr()
+    told = json.loads(printed.out)
+    assert told["bandwidth"] == found if found is not float else isinstance(told["bandwidth"], float)
+    assert (told["rows"], told["x"], told["y"]) == (30, ["times"], "accel")
+    assert (told["criterion"] is None) == (bandwidth != "loo")
+    assert "accel on times" in printed.err
+
+
+def test_json_has_a_width_for_each_column_and_no_nan(file, capsys, tmp_path):
+    flat = tmp_path / "flat.csv"
+    flat.write_text("x,z,y\n" + "\n".join(f"{i},{i * i % 5},3" for i in range(12)), encoding="utf-8")
+    assert run(["regress", str(flat), "--x", "x", "--x", "z", "--y", "y", "--bandwidth", "2,3", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert told["bandwidth"] == [2.0, 3.0]
+    assert told["left_out_r2"] is None

@@ -62,6 +62,8 @@ def test_every_flag_arrives(monkeypatch):
         (["nowhere", "ab", "--input", "x"], "input: got --input x and sentences"),
         (["nowhere", "ab", "--beams", "many"], "--beams"),
         (["nowhere", "ab", "--alignment", "gif"], "alignment: got 'gif'"),
+        (["nowhere", "ab", "--output", "no/out.txt"], "output: got no/out.txt (there is no folder no);"),
+        (["nowhere", "ab", "--alignment", "json", "--alignment-out", "no/a"], "alignment_out: got no/a (there is"),
     ],
 )
 def test_a_mistake_is_one_line(arguments, said, capsys):

@@ -6,7 +6,6 @@ import torch
 
 from regard import plots
 from regard.errors import RegardError
-from regard.plots.heatmaps import MOST_LABELS
 
 
 @pytest.fixture
@@ -45,12 +44,60 @@ def test_rows_are_queries_and_columns_are_keys(axes):
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("key", "query")
 
 
+def names(axes):
+    return [label.get_text().strip("\n") for label in axes.get_xticklabels()]
+
+
+def overlapping(labels):
+    """Pairs of labels that meet, on the figure as it is drawn; a label's box is that of its last line."""
+    from matplotlib.transforms import Bbox
+
+    labels[0].figure.canvas.draw()
+    boxes = []
+    for label in labels:
+        box = label.get_window_extent()
+        lines = 1 + label.get_text().count("\n")
+        boxes.append(Bbox.from_extents(box.x0, box.y0, box.x1, box.y0 + 0.95 * box.height / lines))
+    return [(i, j) for i, one in enumerate(boxes) for j, other in enumerate(boxes[:i]) if one.overlaps(other)]
+
+
 def test_many_labels_are_thinned_but_stay_at_their_keys(axes):
-    count = 3 * MOST_LABELS - 1
-    plots.heatmap(torch.full((1, count), 1 / count), keys=range(count), ax=axes)
-    labels = [label.get_text() for label in axes.get_xticklabels()]
-    assert len(labels) <= MOST_LABELS
-    assert labels == [f"{tick:g}" for tick in axes.get_xticks()]
+    plots.heatmap(torch.full((1, 119), 1 / 119), keys=range(119), ax=axes)
+    assert 3 <= len(names(axes)) < 119
+    assert names(axes) == [f"{tick:g}" for tick in axes.get_xticks()]
+    step = round(axes.get_xticks()[1])
+    assert axes.get_xlabel() == f"key (one in {step} is named)"
+
+
+@pytest.mark.parametrize("count", [1, 4, 25, 90])
+def test_tokens_stand_upright_and_apart_on_a_figure_of_its_own(count, close_figures):
+    tokens = [("of", "environmental", "a", "negotiations", "is")[i % 5] for i in range(count)]
+    axes = plots.heatmap(torch.rand(count, count), queries=tokens, keys=tokens)
+    assert all(label.get_rotation() == 0 for label in axes.get_xticklabels())
+    assert overlapping(axes.get_xticklabels()) == []
+    assert overlapping(axes.get_yticklabels()) == []
+    if count <= 25:
+        assert names(axes) == tokens
+        frame = axes.figure.bbox
+        boxes = [label.get_window_extent() for label in (*axes.get_xticklabels(), *axes.get_yticklabels())]
+        assert all(frame.x0 <= box.x0 and box.x1 <= frame.x1 and frame.y0 <= box.y0 for box in boxes)
+
+
+def test_a_dollar_sign_is_no_formula(axes):
+    plots.heatmap([[0.5, 0.5]], keys=["$5$", "x_1"], ax=axes)
+    axes.figure.canvas.draw()
+    assert names(axes) == ["$5$", "x_1"]
+
+
+def test_on_a_dark_page_no_weight_is_no_light(close_figures):
+    from matplotlib import pyplot
+
+    with pyplot.style.context("dark_background"):
+        axes = plots.heatmap([[0.0, 1.0]], keys=["he", "sleeps"])
+    low, high = (sum(axes.images[0].cmap(weight)[:3]) for weight in (0.0, 1.0))
+    assert low < 0.5 < 2 < high
+    assert sum(axes.figure.get_facecolor()[:3]) < 0.5
+    assert axes.xaxis.label.get_color() == "#E6E7E9"
 
 
 def test_makes_a_figure_that_pyplot_knows():

@@ -1,5 +1,7 @@
 """`curves`: what is drawn is what was given, each under its name."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -45,3 +47,19 @@ def test_a_band_is_what_lies_between(axes):
     assert (outline.min(), outline.max()) == (-1.0, 5.0)
     with pytest.raises(RegardError, match=r"^upper: got 1 heights for 2 places"):
         plots.band([0.0, 1.0], [0.0, 1.0], [1.0], ax=axes)
+
+
+def test_a_fit_is_a_curve_in_its_band_over_the_points(axes):
+    found = SimpleNamespace(mean=[1.0, 2.0], lower=[0.5, 1.0], upper=[1.5, 3.0])
+    plots.fit([0.0, 1.0], found, points=([0.2], [1.1]), truth=[1.0, 1.9], name="gaussian", label="95%", ax=axes)
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["95%", "samples", "truth", "gaussian"]
+    np.testing.assert_array_equal(axes.lines[-1].get_ydata(), [1.0, 2.0])
+    shaded = axes.collections[0].get_paths()[0].vertices[:, 1]
+    assert (shaded.min(), shaded.max()) == (0.5, 3.0)
+
+
+def test_the_truth_is_seen_on_a_dark_page():
+    with plots.house_style(dark=True):
+        _, (axes,) = plots.canvas(3, 2)
+        plots.curves([0.0, 1.0], {}, truth=[0.0, 1.0], ax=axes)
+    assert axes.lines[0].get_color() == "#E6E7E9"

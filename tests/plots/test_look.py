@@ -1,34 +1,19 @@
-"""The look of figures: files, text that stays text, and the sentence said without matplotlib."""
+"""The look of figures: panels, paper and night, and the sentence said without matplotlib."""
 
+import subprocess
 import sys
 
 import pytest
 
 from regard import plots
 from regard.errors import RegardError
+from regard.plots.look import COLOURS, LIGHT, NIGHT
 
 
 def figure():
     drawn, (axes,) = plots.canvas(3, 2)
     axes.set_title("attention weights")
     return drawn
-
-
-def test_saves_a_vector_and_a_raster_beside_each_other(tmp_path):
-    vector, raster = plots.save(figure(), tmp_path / "width 0.5")
-    assert [vector.name, raster.name] == ["width 0.5.svg", "width 0.5.png"]
-    assert raster.read_bytes().startswith(b"\x89PNG")
-
-
-def test_text_stays_text(tmp_path):
-    vector, _ = plots.save(figure(), tmp_path / "figure")
-    assert ">attention weights</text>" in vector.read_text(encoding="utf-8")
-
-
-def test_the_same_figure_is_the_same_file(tmp_path):
-    first, _ = plots.save(figure(), tmp_path / "first")
-    second, _ = plots.save(figure(), tmp_path / "second")
-    assert first.read_bytes() == second.read_bytes()
 
 
 def test_the_users_own_style_is_left_alone():
@@ -66,22 +51,57 @@ def test_panels_row_by_row_on_the_same_scales():
     assert columns == [0, 1, 2, 0, 1, 2]
 
 
-@pytest.mark.parametrize(("name", "start"), [("a.svg", b"<?xml"), ("a.PNG", b"\x89PNG"), ("a.pdf", b"%PDF")])
-def test_the_ending_chooses_the_format(tmp_path, name, start):
-    path = plots.save_as(figure(), tmp_path / name)
-    assert path == tmp_path / name
-    assert path.read_bytes().startswith(start)
+def test_the_style_is_light_on_paper_and_dark_by_night():
+    from matplotlib import pyplot, rcParams
+
+    with plots.house_style():
+        assert rcParams["text.color"] == "black"
+    with plots.house_style(dark=True):
+        assert (rcParams["figure.facecolor"], rcParams["text.color"]) == ("#131416", "#E6E7E9")
+        with plots.house_style():  # within it, the page that holds
+            assert rcParams["figure.facecolor"] == "#131416"
+    with pyplot.style.context("dark_background"), plots.house_style():
+        assert rcParams["figure.facecolor"] == "#131416"
 
 
-def test_an_unknown_ending_is_refused(tmp_path):
-    with pytest.raises(RegardError, match=r"^out: got 'a.docx'; needed a file name that ends in .svg, .png or .pdf"):
-        plots.save_as(figure(), tmp_path / "a.docx")
+def contrast(one, other):
+    """Of two colours, as the accessibility guidelines define it: from 1 to 21."""
+    from matplotlib.colors import to_rgb
+
+    def luminance(colour):
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
 
 
-def test_makes_a_folder_or_says_why_not(tmp_path):
-    plots.make_folder(tmp_path / "new" / "folder")
-    plots.make_folder(tmp_path / "new" / "folder")
-    assert (tmp_path / "new" / "folder").is_dir()
-    (tmp_path / "taken").touch()
-    with pytest.raises(RegardError, match=r"^out: got .*taken \(File exists\); needed a folder"):
-        plots.make_folder(tmp_path / "taken")
+def test_lines_and_text_are_seen_on_both_pages():
+    assert contrast(LIGHT, NIGHT) > 12
+    assert all(contrast(colour, NIGHT) >= 3 for colour in COLOURS)
+    assert all(contrast(colour, "white") >= 2 for colour in COLOURS)
+
+
+def test_what_a_backend_sets_when_it_is_loaded_stays_set():
+    """A notebook's backend turns on that figures are shown; it is loaded by the first figure, or before our style."""
+    code = """
+import sys, types, matplotlib
+from matplotlib.backends import backend_agg
+fake = types.ModuleType("fake_backend")
+fake.__dict__.update({name: value for name, value in vars(backend_agg).items() if not name.startswith("__")})
+class Loading:
+    def find_spec(self, name, path=None, target=None):
+        if name == "fake_backend":
+            matplotlib.interactive(True)
+            from importlib.machinery import ModuleSpec
+            return ModuleSpec(name, self)
+    def create_module(self, spec): return fake
+    def exec_module(self, module): pass
+sys.meta_path.insert(0, Loading())
+matplotlib.use("module://fake_backend", force=False)
+from regard import plots
+plots.heatmap([[1.0]])
+assert matplotlib.is_interactive()
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr

@@ -34,3 +34,17 @@ def test_a_bare_boolean_is_refused():
 def test_a_matrix_that_is_not_there_is_refused(axes):
     with pytest.raises(RegardError, match="one number for each batch axis"):
         plots.mask(Mask.causal(), 3, 3, batch=(2,), at=(2,), ax=axes)
+
+
+def test_tokens_name_rows_and_columns_and_a_legend_says_what_ink_means(close_figures):
+    words = ["the", "committee", "of", "ministers"]
+    axes = plots.mask(Mask.causal(), words, words)
+    assert [label.get_text().strip("\n") for label in axes.get_xticklabels()] == words
+    assert [label.get_text() for label in axes.get_yticklabels()] == words
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["may attend", "may not"]
+    np.testing.assert_array_equal(shown(axes), np.tril(np.ones((4, 4), dtype=bool)))
+
+
+def test_a_large_mask_has_no_hair_lines(axes):
+    plots.mask(Mask.causal(), 200, 200, ax=axes)
+    assert len(axes.get_xticks(minor=True)) == 0

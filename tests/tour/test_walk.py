@@ -1,29 +1,44 @@
-"""`tour.run`: one call prints, draws and writes."""
+"""`tour.run`: one call computes, draws and writes."""
 
 import pytest
 
 from regard import tour
 from regard.errors import RegardError
 
+ORDER = ["query", "width", "norms", "saturation", "scores", "bottleneck", "learning", "heads", "speed", "errata"]
 
-def test_leaves_figure_and_numbers_behind(tmp_path, capsys):
-    out = tmp_path / "new" / "folder"
-    visit = tour.run(out)
-    assert {file.name for file in visit.files} == {path.name for path in out.iterdir()}
-    assert {file.name for file in visit.files} == {
-        "tour.svg",
-        "tour.png",
-        "samples.csv",
-        "fits.csv",
-        "weights.csv",
-    }
-    printed = capsys.readouterr().out
-    assert "heaviest keys" in printed
-    assert all(f"wrote {file}" in printed for file in visit.files)
+
+def test_ten_stations_in_their_order(visit):
+    assert [station.slug for station in visit.stations] == ORDER
+
+
+def test_writes_the_page_and_the_files_behind_it(visit):
+    assert visit.files[0] == visit.page
+    assert len(set(visit.files)) == len(visit.files)
+    assert {file.name for file in visit.files} == {path.name for path in visit.page.parent.iterdir()}
+    names = {file.name for file in visit.files}
+    for station in visit.stations:
+        assert {f"{table.name}.csv" for table in station.tables} <= names
+        assert {f"{name}{ending}" for name in station.figures for ending in (".svg", ".png")} <= names
+
+
+def test_every_station_has_numbers_and_all_but_the_errata_a_figure(visit):
+    assert all(station.tables for station in visit.stations)
+    assert [station.slug for station in visit.stations if not station.figures] == ["errata"]
+
+
+def test_tells_how_far_it_is(walked):
+    told = walked[1]
+    shares = [event.share for event in told]
+    assert shares == sorted(shares)
+    assert shares[0] == 0
+    assert shares[-1] == pytest.approx(1)
+    assert told[-1].done == told[-1].works
+    assert any("update" in event.under_way for event in told)
 
 
 def test_refuses_a_file_where_the_folder_should_be(tmp_path):
     taken = tmp_path / "taken"
     taken.touch()
     with pytest.raises(RegardError, match=r"^out: got .*taken \(File exists\); needed a folder"):
-        tour.run(taken)
+        tour.run(taken, tour.QUICK)

@@ -8,15 +8,16 @@ from torch import Tensor
 from regard.backends import blocked, fused, reference, torch_sdpa
 from regard.backends.problem import Problem
 from regard.errors import RegardError
+from regard.scores.forms import AdditiveForm, DistanceForm
 
 # Below this many elements the textbook form in plain operations beats the fixed cost of an operator with tiles: on a
 # GPU, where an operation costs its launch and little else, far longer.
-SMALL = {"cpu": 2**16, "cuda": 2**26}
+SMALL = {"cpu": 2**16, "cuda": 2**27}
 # The steps of a decoder: a few queries, one for each beam. The textbook form holds these few times the keys, and tiles
 # have nothing to share among so few rows.
 FEW_QUERIES, FEW_LIMIT = 8, 2**25
 # From this many elements on a GPU's fused kernels, whose launch costs more than a few plain operations, are faster.
-FUSED_FROM = 2**25
+FUSED_FROM: dict[type, int] = {DistanceForm: 2**25, AdditiveForm: 2**27}
 
 
 class Backend(NamedTuple):
@@ -36,8 +37,8 @@ TORCH, TRITON, REFERENCE, BLOCKED = (BACKENDS[name] for name in ("torch", "trito
 def choose(problem: Problem, name: str, *, log_mass: bool) -> Backend:
     """The backend of that name, or with "auto" the best that does not refuse.
 
-    torch has the fastest dot products, triton on a GPU the fastest distances; small problems take plain operations;
-    everything else takes blocks, and what even those refuse (empty inputs) is left to the equations.
+    torch has the fastest dot products, triton on a GPU the fastest distances and additive scores; small problems take
+    plain operations; everything else takes blocks, and what even those refuse (empty inputs) is left to the equations.
     """
     if name == "auto":
         if TORCH.refuse(problem, log_mass) is None:
@@ -82,7 +83,8 @@ def refusals(problem: Problem, *, log_mass: bool, chosen: Backend) -> dict[str, 
 def _is_fused(problem: Problem, log_mass: bool) -> bool:
     """Never on a CPU: there the kernels run in an interpreter, for tests."""
     on_gpu = problem.value.device.type == "cuda"
-    return on_gpu and problem.work >= FUSED_FROM and TRITON.refuse(problem, log_mass) is None
+    enough = FUSED_FROM.get(type(problem.form), 0)
+    return on_gpu and problem.work >= enough and TRITON.refuse(problem, log_mass) is None
 
 
 def _small(problem: Problem) -> int:

@@ -6,6 +6,8 @@ import sys
 def main() -> None:
     """Run the command line; without the libraries it stands on, say in one sentence how to get them."""
     try:
+        import rich  # noqa: F401 (verbs use it when they run; its lack is told before)
+
         from regard.cli.app import run
     except ModuleNotFoundError as missing:
         library = (missing.name or "").partition(".")[0]

@@ -1,4 +1,4 @@
-"""The verbs and what they share: versions, and errors as one line."""
+"""The verbs and what they share: help, versions, and errors as one line."""
 
 import sys
 from collections.abc import Sequence
@@ -6,45 +6,74 @@ from importlib.metadata import version
 
 from cyclopts import App, CycloptsError
 
+from regard.cli.bench import bench
 from regard.cli.doctor import doctor
 from regard.cli.evaluate import evaluate
+from regard.cli.help_texts import description, epilogue
 from regard.cli.lab import lab
 from regard.cli.regress import regress
-from regard.cli.statuses import INTERRUPTED, REFUSED
+from regard.cli.statuses import FAILED, INTERRUPTED, REFUSED
+from regard.cli.studio import studio
 from regard.cli.tour import tour
 from regard.cli.translate import translate
 from regard.errors import RegardError
 
 TRAIN = """Train a model on sentence pairs; interrupted, the same command goes on where it stopped.
 
-Values of the recipe come from flags, else from the file --recipe, else from the defaults: those shown here, or what
-suits a built-in corpus.
-"""
+Values of the recipe come from flags, else from the file --recipe, else from the defaults: those shown here, or what \
+suits a built-in corpus."""
 
 app = App(
     name="regard",
     help="Attention as one operator: any score, any mask, weights on demand.",
+    help_format="plaintext",
+    help_epilogue="regard VERB --help shows examples. An error is one sentence; with --debug, its traceback too.",
     version=lambda: version("regard"),
 )
 # A verb imports what it needs when it runs, so that the help does not wait for torch.
-app.command(tour)
-app.command(regress)
+for verb in (tour, regress, translate, evaluate, lab, studio, doctor, bench):
+    app.command(verb, help=description(verb), help_epilogue=epilogue(verb.__name__))
 # The flags of this one are made from the recipe's records, which torch stands behind: it is imported when asked for.
-app.command("regard.cli.train:train", help=TRAIN)
-app.command(translate)
-app.command(evaluate)
-app.command(lab)
-app.command(doctor)
+app.command("regard.cli.train:train", help=TRAIN, help_epilogue=epilogue("train"))
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit status; what the user got wrong is one line and status 2."""
+    """Run one command and return its exit status.
+
+    What the user got wrong is one line and status 2; what went wrong inside is one line and status 1. --debug anywhere
+    before a bare -- shows where: the error goes on as it is.
+    """
+    words, debug = _without_debug(sys.argv[1:] if arguments is None else arguments)
     try:
-        app(arguments, exit_on_error=False, print_error=False, result_action="return_none")
-    except (RegardError, CycloptsError) as refusal:
-        print(f"regard: {refusal}", file=sys.stderr)
-        return REFUSED
+        app(words, exit_on_error=False, print_error=False, result_action="return_none")
     except KeyboardInterrupt:
         print("\nregard: interrupted.", file=sys.stderr)
         return INTERRUPTED
+    except BrokenPipeError:  # whoever was reading has gone: nothing is left to be said
+        sys.stdout = None
+        return 0
+    except Exception as error:
+        if debug:
+            raise
+        print(f"regard: {one_line(error)}", file=sys.stderr)
+        return REFUSED if isinstance(error, RegardError | CycloptsError) else FAILED
     return 0
+
+
+def one_line(error: Exception) -> str:
+    """An error as one sentence; one that is not a refusal of ours says how to see where it came from."""
+    told = " ".join(str(error).split())
+    if isinstance(error, CycloptsError):
+        verb = " ".join(("regard", *(error.command_chain or ())))
+        return f"{told} {verb} --help shows what it takes."
+    if isinstance(error, RegardError):
+        return told
+    kind = type(error).__name__
+    return f"{kind}: {told or 'no further word'} (the same command with --debug shows where)."
+
+
+def _without_debug(words: Sequence[str]) -> tuple[list[str], bool]:
+    """The words of a command line without --debug, and whether it was there; after -- it is text like any other."""
+    end = words.index("--") if "--" in words else len(words)
+    flags = list(words[:end])
+    return [word for word in flags if word != "--debug"] + list(words[end:]), "--debug" in flags

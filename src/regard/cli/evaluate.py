@@ -1,9 +1,14 @@
 """`regard evaluate`: how good a model is, or which of two is better."""
 
+import sys
+from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
+
+from regard.cli.outputs import check_can_write
+from regard.cli.waiting import waiting
 
 
 def evaluate(
@@ -25,6 +30,7 @@ def evaluate(
     device: str = "cpu",
     out: Path | None = None,
     figure: Path | None = None,
+    json: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
     """Translate a test set and report BLEU, chrF, perplexity and exact matches, also by length.
 
@@ -45,25 +51,29 @@ def evaluate(
         device: cpu, cuda or cuda:1.
         out: JSON file for all numbers.
         figure: file for quality by length (.svg, .png or .pdf).
+        json: print all numbers as JSON; the report for people goes to standard error.
     """
     from regard.translation.evaluation.report import Wishes, run
 
-    run(
-        Wishes(
-            models=(model,) if other is None else (model, other),
-            source=source,
-            target=target,
-            pairs=pairs,
-            corpus=corpus,
-            language=language,
-            reverse=reverse,
-            strict=strict,
-            tokenize=tokenize,
-            beams=beams,
-            length_penalty=length_penalty,
-            batch_size=batch_size,
-            device=device,
-            out=out,
-            figure=figure,
-        )
+    check_can_write(out=out, figure=figure)
+    wishes = Wishes(
+        models=(model,) if other is None else (model, other),
+        source=source,
+        target=target,
+        pairs=pairs,
+        corpus=corpus,
+        language=language,
+        reverse=reverse,
+        strict=strict,
+        tokenize=tokenize,
+        beams=beams,
+        length_penalty=length_penalty,
+        batch_size=batch_size,
+        device=device,
+        out=out,
+        figure=figure,
     )
+    with waiting(f"evaluating {model}"), redirect_stdout(sys.stderr) if json else nullcontext():
+        comparison = run(wishes)
+    if json:
+        print(comparison.to_json(), end="")

@@ -1,11 +1,20 @@
 """`regard regress`: kernel regression of a file, or the chapter's experiment."""
 
+import sys
+from contextlib import nullcontext, redirect_stdout
+from json import dumps
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from regard.cli.outputs import check_can_write
+from regard.cli.waiting import waiting
 from regard.errors import RegardError
+
+if TYPE_CHECKING:
+    from regard.regression.report import Wishes
+    from regard.regression.report.fitted import Fitted
 
 
 def regress(
@@ -28,6 +37,7 @@ def regress(
     drop_missing: Annotated[bool, Parameter(negative=())] = False,
     demo: Annotated[bool, Parameter(negative=())] = False,
     draws: int | None = None,
+    json: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
     """Fit y on x of a CSV file by kernel regression, or run the chapter's experiment with --demo.
 
@@ -50,13 +60,17 @@ def regress(
         drop_missing: leave out rows with a blank cell or NaN instead of refusing the file.
         demo: the chapter's experiment: kernels, widths, and the step to the dot product.
         draws: how many draws the experiment averages over, 200 unless said otherwise.
+        json: print what was found as JSON; the table for people goes to standard error.
     """
     if demo:
         if file is not None:
             raise _refusal("demo", f"--demo and the file {file}", "one of them", "The experiment makes its own data.")
+        if json:
+            raise _refusal("json", "--json and --demo", "one of them", "The experiment writes its numbers as CSV.")
         from regard.regression import experiment
 
-        experiment.run(out or Path("regress-demo"), experiment.DRAWS if draws is None else draws)
+        with waiting("comparing kernels and widths"):
+            experiment.run(out or Path("regress-demo"), experiment.DRAWS if draws is None else draws)
         return
     if draws is not None:
         raise _refusal("draws", f"{draws} without --demo", "a file or the experiment", "Add --demo.")
@@ -66,25 +80,56 @@ def regress(
         raise _refusal("regress", lacking, "a CSV file, --x and --y, or --demo", f"For example: {example}")
     from regard.regression.report import Wishes, run
 
-    run(
-        Wishes(
-            file=file,
-            x=x,
-            y=y,
-            kernel=kernel,
-            bandwidth=bandwidth,
-            degree=degree,
-            weights=weights,
-            level=level,
-            variance=variance,
-            empty=empty,
-            predict_at=predict_at,
-            grid=grid,
-            predictions=predictions,
-            out=out,
-            drop_missing=drop_missing,
-        )
+    check_can_write(out=out, predictions=predictions)
+    wishes = Wishes(
+        file=file,
+        x=x,
+        y=y,
+        kernel=kernel,
+        bandwidth=bandwidth,
+        degree=degree,
+        weights=weights,
+        level=level,
+        variance=variance,
+        empty=empty,
+        predict_at=predict_at,
+        grid=grid,
+        predictions=predictions,
+        out=out,
+        drop_missing=drop_missing,
     )
+    with waiting(f"fitting {file}"), redirect_stdout(sys.stderr) if json else nullcontext():
+        fitted = run(wishes)
+    if json:
+        print(as_json(wishes, fitted))
+
+
+def as_json(wishes: "Wishes", fitted: "Fitted") -> str:
+    """What was found, for a program: one object with a name for each number, null where there is none."""
+    model, width = fitted.model, fitted.model.bandwidth_
+    found = {
+        "file": str(wishes.file),
+        "x": list(wishes.x),
+        "y": wishes.y,
+        "rows": len(fitted.y),
+        "rows_left_out": fitted.dropped,
+        "kernel": wishes.kernel,
+        "degree": wishes.degree,
+        "bandwidth": width.tolist()
+        if hasattr(width, "tolist")
+        else {"nearest": width.k}
+        if hasattr(width, "k")
+        else width,
+        "criterion": model.criterion_,
+        "degrees_of_freedom": model.effective_degrees_of_freedom_,
+        "left_out_error": fitted.left_out_error,
+        "rows_alone": fitted.alone,
+        "r2": fitted.r2,
+        "left_out_r2": fitted.left_out_r2,
+        "notes": list(fitted.notes),
+    }
+    finite = {name: None if value != value else value for name, value in found.items()}  # JSON has no NaN
+    return dumps(finite, indent=1, ensure_ascii=False)
 
 
 def _refusal(argument: str, got: str, needed: str, repair: str) -> RegardError:

@@ -5,6 +5,11 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from regard.cli.outputs import check_can_write
+
+# Of these there may be a folder full, which is made where it is not there.
+PICTURES = ("svg", "png")
+
 
 def translate(
     model: Path,
@@ -44,6 +49,7 @@ def translate(
     """
     from regard.translation.piping import Wishes, run
 
+    check_can_write(output=output, alignment_out=None if alignment in PICTURES else alignment_out)
     run(
         Wishes(
             models=(model, *ensemble),

@@ -1,6 +1,7 @@
 """Multi-head attention over any score: split, attend, join (eq. 14)."""
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
@@ -21,6 +22,9 @@ from regard.pooling.prepare import Settings, check_dropout
 from regard.scores.names import ScoreLike
 from regard.scores.score import check_positive_int
 from regard.shapes import check_inputs
+
+if TYPE_CHECKING:
+    from regard.sharding.ring import Group
 
 
 class MultiHeadAttention(nn.Module):
@@ -103,7 +107,14 @@ class MultiHeadAttention(nn.Module):
         self.register_buffer("head_gate", None, persistent=False)
 
     def forward(
-        self, query: Tensor, key: Tensor | None = None, value: Tensor | None = None, mask: Mask | None = None
+        self,
+        query: Tensor,
+        key: Tensor | None = None,
+        value: Tensor | None = None,
+        mask: Mask | None = None,
+        *,
+        group: "Group | None" = None,
+        order: str = "contiguous",
     ) -> Tensor:
         """Attend from each query to all keys.
 
@@ -112,10 +123,14 @@ class MultiHeadAttention(nn.Module):
             key: (*batch, keys, key_dim); the query by default. Each batch axis is equal to the query's or 1.
             value: (*batch, keys, value_dim); the key by default.
             mask: who may attend to whom.
+            group: the ranks that share the sequence; each passes its own tokens, and a mask of all of them.
+            order: which tokens each of these ranks holds; see `regard.sharding.attend`.
 
         Returns:
             (*batch, queries, output_dim). A query that may see no key gets 0 from every head: the output's bias.
         """
+        if group is not None:
+            return self.join(self._merge_groups(self._pool_shards(query, key, value, mask, group, order)))
         mixed = one_call(self, query, key, value, mask)
         return (
             mixed
@@ -209,6 +224,14 @@ class MultiHeadAttention(nn.Module):
         query, key, value = self.input(query, key, value)
         score = self.score
         return self._posed(score.prepare_query(query), score.prepare_key(key), value, Settings(mask), share)
+
+    def _pool_shards(self, query: Tensor, key: Tensor | None, value: Tensor | None, mask, group, order: str) -> Tensor:
+        from regard.sharding.pool import pool_shards  # loaded where it is used: most calls have one process
+
+        key = query if key is None else key
+        tokens = (query, key, key if value is None else value)
+        given = Settings(mask, self.position_bias, self.dropout if self.training else 0.0)
+        return pool_shards(tokens, self.score, given, group=group, order=order, project=self.input, pose=heads_problem)
 
     def _recalled(self, query: Tensor, memory: Memory, *, share: bool = True) -> tuple[Problem, Tensor | None]:
         query = self.input.query(query)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil
 from typing import TYPE_CHECKING
 
-from regard.errors import RegardError
-from regard.plots.look import WEIGHTS, axes_or_new
+import numpy as np
+
+from regard.plots.cells import cells_on, fit_figure
+from regard.plots.look import axes_or_new, weight_colours
 from regard.plots.numbers import Numbers, as_array
+from regard.plots.tokens import as_labels, check_tokens, name_columns, name_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-MOST_LABELS = 40
 
 
 def heatmap(
@@ -30,39 +30,34 @@ def heatmap(
     Args:
         weights: (queries, keys), one head of one sequence; a tensor on any device or an array.
         queries: a label for each row, the tokens that ask; without them rows are numbered.
-        keys: a label for each column, the tokens that answer; without them columns are numbered.
+        keys: a label for each column, the tokens that answer; without them columns are numbered. Names stand upright,
+            on up to three levels; where even these have no room, every second, third, … is named.
         darkest: the weight drawn darkest, so that several heatmaps compare; without it, the heaviest.
         bar: whether a colour bar stands beside it.
-        ax: where to draw; without it, a new figure.
+        ax: where to draw; without it, a new figure, sized to its tokens.
     """
     table = as_array("weights", weights, axes=("queries", "keys"))
-    _check_labels("queries", queries, table.shape[0])
-    _check_labels("keys", keys, table.shape[1])
+    check_tokens("queries", queries, table.shape[0])
+    check_tokens("keys", keys, table.shape[1])
+    down, across = (None if tokens is None else as_labels(tokens) for tokens in (queries, keys))
     with axes_or_new(ax) as drawn:
-        image = drawn.imshow(table, cmap=WEIGHTS, vmin=0.0, vmax=darkest, aspect="auto", interpolation="none")
+        if ax is None:
+            cells = fit_figure(drawn, table.shape, down, across, bar=bar)
+        else:
+            cells = cells_on(drawn, table.shape, down, across)
+        paint(drawn, table, darkest)
         drawn.set_xlabel("key")
         drawn.set_ylabel("query")
-        if keys is not None:
-            drawn.set_xticks(*_ticks(keys), rotation=90)
-        if queries is not None:
-            drawn.set_yticks(*_ticks(queries))
+        if across is not None:
+            name_columns(drawn, across, cells.column, cells.style)
+        if down is not None:
+            name_rows(drawn, down, cells.row, cells.style)
         if bar:
-            scale = drawn.figure.colorbar(image, ax=drawn, label="weight", fraction=0.05, pad=0.02)
+            scale = drawn.figure.colorbar(drawn.images[-1], ax=drawn, label="weight", fraction=0.05, pad=0.02)
             scale.outline.set_visible(False)
     return drawn
 
 
-def _check_labels(argument: str, labels: Sequence[object] | None, needed: int) -> None:
-    if labels is not None and len(labels) != needed:
-        raise RegardError(
-            argument,
-            got=f"{len(labels)} labels",
-            needed=f"{needed}, as many as weights has {argument}",
-            repair="Pass one label per token, padding included, or cut the weights to the tokens.",
-        )
-
-
-def _ticks(labels: Sequence[object]) -> tuple[list[int], list[str]]:
-    """Positions and texts, thinned so that they do not run into each other."""
-    positions = list(range(0, len(labels), ceil(len(labels) / MOST_LABELS)))
-    return positions, [str(labels[position]) for position in positions]
+def paint(ax: Axes, table: np.ndarray, darkest: float | None) -> None:
+    """The cells alone: 0 is the page."""
+    ax.imshow(table, cmap=weight_colours(ax), vmin=0.0, vmax=darkest, aspect="auto", interpolation="none")

@@ -1,18 +1,34 @@
-"""Curves over the points they were fitted to."""
+"""Curves over the points they were fitted to, with their bands."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from regard.errors import RegardError
-from regard.plots.look import COLOURS, POINTS, TRUTH, axes_or_new
+from regard.plots.look import COLOURS, POINTS, axes_or_new, ink
 from regard.plots.numbers import Numbers, as_array
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+
+class BandLike(Protocol):
+    """What `NadarayaWatson.confidence_band` returns, or any record with these three, each (count,)."""
+
+    @property
+    def mean(self) -> Numbers:
+        """The curve."""
+
+    @property
+    def lower(self) -> Numbers:
+        """Below it."""
+
+    @property
+    def upper(self) -> Numbers:
+        """Above it."""
 
 
 def curves(
@@ -40,7 +56,7 @@ def curves(
         if samples is not None:
             drawn.scatter(*samples, s=9, color=POINTS, linewidths=0, label="samples")
         if true_heights is not None:
-            drawn.plot(at, true_heights, color=TRUTH, linestyle=(0, (4, 2)), linewidth=1.2, label="truth")
+            drawn.plot(at, true_heights, color=ink(drawn), linestyle=(0, (4, 2)), linewidth=1.2, label="truth")
         for index, (name, height) in enumerate(heights.items()):
             drawn.plot(at, height, color=COLOURS[index % len(COLOURS)], label=name)
     return drawn
@@ -63,6 +79,35 @@ def band(
     below, above = _along("lower", lower, at), _along("upper", upper, at)
     with axes_or_new(ax) as drawn:
         drawn.fill_between(at, below, above, color=colour, alpha=0.22, linewidth=0, label=label)
+    return drawn
+
+
+def fit(
+    x: Numbers,
+    found: BandLike,
+    *,
+    points: tuple[Numbers, Numbers] | None = None,
+    truth: Numbers | None = None,
+    name: str = "fit",
+    label: str = "band of the estimator's mean",
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw a fitted curve with its band, the points and the true curve where they are known; return the axes.
+
+    Args:
+        x: (count,), where the curve was evaluated, in order.
+        found: a record with mean, lower and upper, such as `model.confidence_band(x)`.
+        points: the samples, their x and their y.
+        truth: (count,), the noiseless curve, dashed.
+        name: what the curve is, for the legend.
+        label: what the band is. A band of `confidence_band` covers the mean of the estimator, not the true curve.
+        ax: where to draw; without it, a new figure.
+    """
+    with axes_or_new(ax) as drawn:
+        band(x, found.lower, found.upper, label=label, ax=drawn)
+        curves(x, {name: found.mean}, truth=truth, points=points, ax=drawn)
+        drawn.set(xlabel="x", ylabel="y")
+        drawn.legend(loc="best")
     return drawn
 
 

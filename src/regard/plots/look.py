@@ -1,16 +1,17 @@
-"""The look of every figure: its colours, its type, and the files it is saved as."""
+"""The look of every figure: its colours and its type, on paper and on a dark page."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from regard.errors import RegardError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
 
 # Okabe and Ito's colours stay apart under every common colour blindness; black is kept for the truth.
@@ -19,11 +20,13 @@ TRUTH = "#000000"
 POINTS = "#8A8A8A"
 # One hue from paper white: no weight, no ink; and lightness alone carries the order.
 WEIGHTS = "Blues"
+# The same on a dark page: from the page to light, so that no weight is no light.
+NIGHT = "#131416"
+LIGHT = "#E6E7E9"
+WEIGHTS_BY_NIGHT = (NIGHT, "#123A57", "#1E6A9E", "#56B4E9", "#D3ECFA")
 # Heights on a map: dark to light in even steps, and the same to every eye.
 VALUES = "cividis"
 
-RASTER_DPI = 200
-FORMATS = (".svg", ".png", ".pdf")
 STYLE = {
     "axes.grid": False,
     "axes.labelsize": 9,
@@ -32,6 +35,7 @@ STYLE = {
     "axes.spines.top": False,
     "axes.titlelocation": "left",
     "axes.titlesize": 10,
+    "figure.figsize": (5.6, 3.6),
     "font.size": 9,
     "legend.fontsize": 8,
     "legend.frameon": False,
@@ -44,21 +48,28 @@ STYLE = {
     "ytick.labelsize": 8,
     "ytick.major.width": 0.6,
 }
+BY_NIGHT = {
+    **dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), NIGHT),
+    **dict.fromkeys(("text.color", "axes.labelcolor", "axes.titlecolor", "xtick.color", "ytick.color"), LIGHT),
+    "axes.edgecolor": "#7A7D82",
+}
 
 
 @contextmanager
-def house_style() -> Iterator[None]:
-    """Draw in the style of the house; without matplotlib, refuse and name the extra."""
-    try:
-        from matplotlib import rc_context
-    except ModuleNotFoundError as missing:
-        raise RegardError(
-            "plots",
-            got=f"no module named {missing.name}",
-            needed="matplotlib, which draws every figure",
-            repair='Install it with pip install "regard[plots]".',
-        ) from None
-    with rc_context(STYLE):
+def house_style(dark: bool | None = None) -> Iterator[None]:
+    """Draw in the style of the house; without matplotlib, refuse and name the extra.
+
+    dark: light on a dark page. Without it, as matplotlib is set: its style "dark_background" is enough.
+    """
+    _require_matplotlib()
+    from matplotlib import rc_context, rcParams
+
+    if pyplot := sys.modules.get("matplotlib.pyplot"):
+        # Loads its backend if it is not loaded yet: what a notebook's backend sets then, such as that figures are
+        # shown at all, would be undone at the end of the style.
+        pyplot.draw_if_interactive()
+    by_night = _is_dark(rcParams["figure.facecolor"]) if dark is None else dark
+    with rc_context({**STYLE, **(BY_NIGHT if by_night else {})}):
         yield
 
 
@@ -87,51 +98,68 @@ def axes_or_new(ax: Axes | None) -> Iterator[Axes]:
     if ax is not None:
         yield ax
         return
+    with new_panels(1) as (drawn,):
+        yield drawn
+
+
+@contextmanager
+def new_panels(count: int, *, columns: int | None = None, same_scales: bool = False) -> Iterator[list[Axes]]:
+    """New axes of our own, row by row, on a figure that pyplot knows; columns: how many stand in a row."""
+    _require_matplotlib()
+    from matplotlib import pyplot
+
     with house_style():
-        from matplotlib import pyplot
-
-        yield pyplot.subplots(layout="constrained")[1]
-
-
-def save(figure: Figure, stem: Path | str) -> tuple[Path, Path]:
-    """Write `stem`.svg for the page and `stem`.png for the screen; return both paths."""
-    stem = Path(stem)
-    vector, raster = stem.with_name(f"{stem.name}.svg"), stem.with_name(f"{stem.name}.png")
-    with house_style():
-        figure.savefig(vector, metadata={"Date": None})  # a date would make every run a new file
-        figure.savefig(raster, dpi=RASTER_DPI)
-    return vector, raster
+        columns = count if columns is None else min(columns, count)
+        rows = -(-count // columns)
+        _, table = pyplot.subplots(
+            rows, columns, squeeze=False, layout="constrained", sharex=same_scales, sharey=same_scales
+        )
+        panels = list(table.flat)
+        for spare in panels[count:]:
+            spare.set_visible(False)
+        yield panels[:count]
 
 
-def make_folder(out: Path) -> None:
-    """Make the folder that figures and their numbers go into, unless it is there."""
+def _require_matplotlib() -> None:
     try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as refusal:
+        import matplotlib  # noqa: F401
+    except ModuleNotFoundError as missing:
         raise RegardError(
-            "out",
-            got=f"{out} ({refusal.strerror})",
-            needed="a folder, or a path where one can be made",
-            repair="Choose another path.",
+            "plots",
+            got=f"no module named {missing.name}",
+            needed="matplotlib, which draws every figure",
+            repair='Install it with pip install "regard[plots]".',
         ) from None
 
 
-def check_format(path: Path | str) -> None:
-    """Refuse a file whose ending names no format that figures are saved in."""
-    if Path(path).suffix.lower() not in FORMATS:
-        raise RegardError(
-            "out",
-            got=f"{Path(path).name!r}",
-            needed=f"a file name that ends in {', '.join(FORMATS[:-1])} or {FORMATS[-1]}",
-            repair="The ending chooses the format of the figure.",
-        )
+def figure_of(ax: Axes) -> Figure:
+    """The whole figure that these axes are in."""
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    return figure
 
 
-def save_as(figure: Figure, path: Path | str) -> Path:
-    """Write one file, in the format that its ending names."""
-    check_format(path)
-    path = Path(path)
-    undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
-    with house_style():
-        figure.savefig(path, metadata=undated.get(path.suffix.lower()), dpi=RASTER_DPI)
-    return path
+def weight_colours(ax: Axes) -> str | Colormap:
+    """The colours of weights on these axes: from the page to ink, or to light where the page is dark."""
+    if not is_dark(ax):
+        return WEIGHTS
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("weights by night", WEIGHTS_BY_NIGHT)
+
+
+def ink(ax: Axes) -> str:
+    """The colour of the truth on these axes: black, or nearly white where the page is dark."""
+    return LIGHT if is_dark(ax) else TRUTH
+
+
+def is_dark(ax: Axes) -> bool:
+    """Whether the page behind these axes is dark."""
+    return _is_dark(ax.get_facecolor())
+
+
+def _is_dark(colour: object) -> bool:
+    from matplotlib.colors import to_rgba
+
+    red, green, blue, opacity = to_rgba(colour)  # pyrefly: ignore
+    return opacity > 0 and 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.5

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from regard.errors import RegardError
 
-Numbers = Tensor | np.ndarray | Sequence[float] | Sequence[Sequence[float]]
+Numbers = Tensor | np.ndarray | Sequence[float] | Sequence[Sequence[float]] | Sequence[Tensor]
 
 
 def as_array(argument: str, numbers: Numbers, *, axes: tuple[str, ...]) -> np.ndarray:

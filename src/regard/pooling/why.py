@@ -7,6 +7,7 @@ from torch import Tensor
 
 from regard.backends.blocked.additive import keeps, promised
 from regard.backends.choice import choose, refusals
+from regard.backends.fused.additive.plan import plan
 from regard.backends.problem import Bias, Problem
 from regard.masks import Mask
 from regard.pooling.prepare import Settings, prepare
@@ -58,8 +59,29 @@ def _bound(problem: Problem, backend: str) -> str:
     dtype = accumulation_dtype(problem.form.query.dtype)
     name = str(dtype).removeprefix("torch.")
     if isinstance(problem.form, AdditiveForm):
-        identity = backend == "blocked" and keeps(problem.tolerance, problem.form.query.dtype)
-        each = promised(problem.form.query.dtype) if identity else torch.finfo(dtype).eps
+        each, how = _tanh_bound(problem, problem.form, backend)
         total = each * float(problem.form.weight.detach().abs().sum(-1).max())
-        return f"at most {each:.2g} for each tanh, {total:.2g} for the sum over hidden units"
+        return f"at most {each:.2g} for each tanh, {total:.2g} for the sum over hidden units{how}"
     return f"the rounding of {name}, in which scores, softmax and sums are formed"
+
+
+def _tanh_bound(problem: Problem, form: AdditiveForm, backend: str) -> tuple[float, str]:
+    """The error promised for each tanh, and what the backend does to keep it."""
+    dtype = accumulation_dtype(form.query.dtype)
+    if backend == "blocked" and keeps(problem.tolerance, form.query.dtype):
+        return promised(form.query.dtype), ""
+    if backend != "triton":
+        return torch.finfo(dtype).eps, ""
+    gradient = torch.is_grad_enabled() and any(x.requires_grad for x in (*form[:3], problem.value))
+    chosen = plan(problem, gradient=gradient)
+    if not chosen.rank:
+        return chosen.error, ""
+    beyond = [_share_beyond(tokens, reach) for tokens, reach in zip(form[:2], form.reach, strict=True)]
+    ranges = "queries up to {:g}, keys up to {:g}".format(*form.reach)
+    shares = "{:.2%} and {:.2%} of the tokens lie beyond it and are exact".format(*beyond)
+    return chosen.error, f"; tanh as {chosen.rank} products a hidden unit in the range of {ranges}: {shares}"
+
+
+def _share_beyond(tokens: Tensor, reach: float) -> float:
+    """The share of tokens (*batch, tokens, hidden) with an activation beyond the range."""
+    return float((tokens.detach().abs().amax(-1) > reach).double().mean())

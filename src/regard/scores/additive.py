@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.scores.forms import AdditiveForm
+from regard.scores.reach import Reach
 from regard.scores.score import Score, align_batch, check_dim, check_dtype, check_positive_int
 
 
@@ -16,6 +17,9 @@ class Additive(Score):
     `Additive(query_dim, key_dim, hidden_dim)` has all three parameters of eq. 12.
     `Additive.of_projected(hidden_dim, heads)` has w alone: its queries and keys come projected already, as
     inside a multi-head layer whose projections are Wq and Wk.
+
+    `reach` is how far |Wq q| and |Wk k| are expected to go. With a loose tolerance a GPU approximates tanh there, and
+    computes exactly what lies beyond; training on a GPU moves it, evaluation does not.
     """
 
     def __init__(self, query_dim: int, key_dim: int, hidden_dim: int) -> None:
@@ -28,6 +32,7 @@ class Additive(Score):
         self.query_weight: nn.Parameter | None = nn.Parameter(_uniform(hidden_dim, query_dim))
         self.key_weight: nn.Parameter | None = nn.Parameter(_uniform(hidden_dim, key_dim))
         self.weight = nn.Parameter(_uniform(hidden_dim))
+        self.reach = Reach()
 
     @classmethod
     def of_projected(cls, hidden_dim: int, heads: int | None = None) -> "Additive":
@@ -51,7 +56,9 @@ class Additive(Score):
 
     def pair(self, query: Tensor, key: Tensor) -> AdditiveForm:
         """The additive form."""
-        return AdditiveForm(query, key, align_batch(self.weight, query))
+        if self.training and torch.is_grad_enabled():
+            self.reach.observe(query, key)
+        return AdditiveForm(query, key, align_batch(self.weight, query), self.reach.range)
 
     def _project(self, argument: str, tokens: Tensor, weight: Tensor | None) -> Tensor:
         if weight is None:

@@ -39,12 +39,14 @@ class DistanceForm(NamedTuple):
 class AdditiveForm(NamedTuple):
     """w' tanh(a + b) with a, b the projected query and key (eq. 12).
 
-    query: (*batch, queries, hidden), key: (*batch, keys, hidden), weight: (*batch, 1, hidden).
+    query: (*batch, queries, hidden), key: (*batch, keys, hidden), weight: (*batch, 1, hidden). reach: up to which |a|
+    and |b| a backend may approximate; it counts for nothing else.
     """
 
     query: Tensor
     key: Tensor
     weight: Tensor
+    reach: tuple[float, float] = (6.0, 6.0)
 
 
 class CallableForm(NamedTuple):

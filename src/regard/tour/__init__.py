@@ -1,5 +1,6 @@
-"""A first walk through the library: the chapter's data, pooled, printed and drawn by one command."""
+"""The tour: the whole chapter computed by one command, and shown on one page that a reader can touch."""
 
+from regard.tour.budget import FULL, QUICK, Budget
 from regard.tour.walk import Visit, run
 
-__all__ = ["Visit", "run"]
+__all__ = ["FULL", "QUICK", "Budget", "Visit", "run"]

@@ -1,15 +1,17 @@
-"""The triton backend: fused GPU kernels for scores of distance, forward and backward (eq. 4 to 6)."""
+"""The triton backend: fused GPU kernels for scores of distance (eq. 4 to 6) and additive scores (eq. 12)."""
 
 import importlib.util
+import math
 import os
 
 from torch import Tensor
 
 from regard.backends.fused import operator
+from regard.backends.fused.additive import operator as additive_operator
 from regard.backends.fused.batches import groups_of
 from regard.backends.fused.conditions import conditions_of
 from regard.backends.problem import Problem
-from regard.scores.forms import DistanceForm
+from regard.scores.forms import AdditiveForm, DistanceForm
 from regard.shapes import accumulation_dtype
 
 NAME = "triton"
@@ -19,14 +21,16 @@ INSTALLED = importlib.util.find_spec("triton") is not None
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 WIDEST = 128
 MOST_TOKENS = 2**30
+# Masks over queries and keys that are no band are laid out for the kernels, up to this many entries.
+MOST_MASKED = 2**28
 
 
 def refuse(problem: Problem, log_mass: bool) -> str | None:
     """Why the kernels cannot do this, or None."""
     del log_mass
     form, value = problem.form, problem.value
-    if not isinstance(form, DistanceForm):
-        return "it knows scores of distance only"
+    if not isinstance(form, DistanceForm | AdditiveForm):
+        return "it knows scores of distance and additive scores only"
     if value.device.type != "cuda" and not INTERPRETED:
         return "its kernels run on a GPU, or with TRITON_INTERPRET=1 in Triton's interpreter"
     if not INSTALLED:
@@ -35,27 +39,44 @@ def refuse(problem: Problem, log_mass: bool) -> str | None:
         return "its kernels compute in float32"
     if 0 in form.query.shape or 0 in form.key.shape or 0 in value.shape:
         return "an input is empty"
-    if max(problem.queries, problem.keys) > MOST_TOKENS or form.query.shape[-1] > WIDEST:
-        return f"it takes up to {WIDEST} dimensions and {MOST_TOKENS} tokens"
-    return _refuse_settings(problem, form)
-
-
-def _refuse_settings(problem: Problem, form: DistanceForm) -> str | None:
-    """What speaks against dropout, bias, mask and the way the batch is shared."""
-    bias = problem.bias
-    if problem.dropout:
-        return "it has no dropout"
-    if bias is not None and not isinstance(bias, Tensor):
+    if max(problem.queries, problem.keys) > MOST_TOKENS:
+        return f"it takes up to {MOST_TOKENS} tokens"
+    if problem.bias is not None and not isinstance(problem.bias, Tensor):
         return "it takes no callable bias"
-    if bias is not None and bias.shape[-2] != 1:
+    refusal = _refuse_distance(problem, form) if isinstance(form, DistanceForm) else _refuse_additive(problem)
+    return refusal or _refuse_sharing(problem)
+
+
+def _refuse_distance(problem: Problem, form: DistanceForm) -> str | None:
+    """What speaks against dropout, bias and mask of a score of distance."""
+    if form.query.shape[-1] > WIDEST:
+        return f"it takes up to {WIDEST} dimensions"
+    if problem.dropout:
+        return "it has no dropout for scores of distance"
+    if isinstance(problem.bias, Tensor) and problem.bias.shape[-2] != 1:
         return "its bias is one number for each key, the same for all queries"
-    conditions = conditions_of(problem.mask)
-    if conditions is None:
+    if conditions_of(problem.mask) is None:
         return "its masks are conditions on keys, one band and one gap in it"
+    return None
+
+
+def _refuse_additive(problem: Problem) -> str | None:
+    """What speaks against the mask of an additive score."""
+    if conditions_of(problem.mask) is None and math.prod(problem.batch) * problem.queries * problem.keys > MOST_MASKED:
+        return f"masks that are no conditions on keys, one band and one gap may have {MOST_MASKED} entries"
+    if problem.dropout >= 1:
+        return "a dropout of 1 leaves nothing to divide by"
+    return None
+
+
+def _refuse_sharing(problem: Problem) -> str | None:
+    """Batch axes that are shared in alternation, of which the kernels have two."""
+    form, mask = problem.form, problem.mask
     if form.query.ndim <= 4:
         return None
-    tensors = [form.query, form.key, form.width, problem.value, *(x for x in (bias,) if x is not None)]
-    tensors += [tensor for condition in conditions.keys for tensor in condition.tensors()]
+    tensors = [form.query, form.key, *problem.parameters, problem.value]
+    tensors += [problem.bias] if isinstance(problem.bias, Tensor) else []
+    tensors += [] if mask is None else mask.tensors()
     if len(groups_of(problem.batch, tensors)) > 2:
         return "the batch axes are shared in more than two alternating groups"
     return None
@@ -63,4 +84,6 @@ def _refuse_settings(problem: Problem, form: DistanceForm) -> str | None:
 
 def run(problem: Problem) -> tuple[Tensor, Tensor]:
     """Output (*batch, queries, value_dim) and log_mass (*batch, queries)."""
+    if isinstance(problem.form, AdditiveForm):
+        return additive_operator.run(problem)
     return operator.run(problem)

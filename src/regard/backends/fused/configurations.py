@@ -20,6 +20,10 @@ class Tile(NamedTuple):
     warps: int
     stages: int = 2
 
+    def options(self) -> dict[str, int]:
+        """What the launch of a kernel is told."""
+        return {"num_warps": self.warps, "num_stages": self.stages}
+
 
 # The first that makes enough programs; the last makes do.
 NARROW = (Tile(256, 64, 4), Tile(128, 64, 4))

@@ -19,6 +19,11 @@ def launch(kernel: Any, programs: int, *tensors: Tensor | Operand, tile: Tile, *
     )
 
 
+def run_programs(kernel: Any, programs: int, *tensors: Tensor | Operand | None, **settings: Any) -> None:
+    """Run that many programs of a kernel with settings of its own."""
+    kernel[(programs,)](*tensors, **settings)
+
+
 def settings_of(layout: Layout, band: Sequence[int]) -> dict:
     """The arguments that every kernel has."""
     return {

@@ -1,0 +1,244 @@
+"""The backward pass of additive attention, slab by slab: scores again, their changes, and what these give to tokens.
+
+Exact: kernels sum over pairs. Lifted: the changes are multiplied with the features of the other side, by the machine's
+own matrix product; what tiles beyond the lift's range give is added exactly.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from regard.backends.fused import INTERPRETED
+from regard.backends.fused.additive import tables
+from regard.backends.fused.additive.call import Call, Slab, Statics, call_of, padded, shared
+from regard.backends.fused.additive.features import pull_features
+from regard.backends.fused.additive.forward import Sides, group_of, key_bias_of, product, scores_of, sides_of
+from regard.backends.fused.additive.grade import grade_slab
+from regard.backends.fused.additive.lift import CELLS
+from regard.backends.fused.additive.pulls import pull_tokens
+from regard.backends.fused.additive.sides import Columns, Features
+from regard.backends.fused.launch import operand, run_programs
+
+
+class Gradients(NamedTuple):
+    """Gradients for each batch element in float32: tokens (batch, count, units), weights for each token likewise."""
+
+    query: Tensor
+    key: Tensor
+    query_weight: Tensor
+    key_weight: Tensor
+    value: Tensor
+    bias: Tensor | None
+
+
+class Cotangents(NamedTuple):
+    """grad_output: (batch, queries, value_dim); means: dO'o - dlog_mass, log_mass and its gradient: (batch, queries).
+
+    scale: the power of two by which changes are multiplied in half precision, a tensor of one number.
+    """
+
+    grad_output: Tensor
+    means: Tensor
+    log_mass: Tensor
+    grad_log_mass: Tensor
+    scale: Tensor
+
+
+def gradients(
+    results: Sequence[Tensor], tensors: Sequence[Tensor], statics: Statics, needs: Sequence[bool], batch: Sequence[int]
+) -> list[Tensor]:
+    """A gradient for each tensor, empty where none is needed.
+
+    results: the gradients of output and log_mass, then output and log_mass.
+    """
+    call = call_of(tensors, statics)
+    cotangents = _cotangents(call, results)
+    with torch.cuda.device_of(tensors[0]):
+        found = _sweep(call, cotangents, bias=statics.has_bias and needs[4])
+    weight = found.query_weight.sum(-2, keepdim=True)
+    if statics.rank:
+        weight += found.key_weight.sum(-2, keepdim=True)
+    grads: list[Tensor | None] = [found.query, found.key, weight, found.value]
+    if statics.has_bias:
+        grads.append(found.bias)
+    grads += [None] * (len(tensors) - len(grads))
+    return [
+        _like(grad, source, batch) if need and grad is not None else source.new_empty(0)
+        for grad, source, need in zip(grads, tensors, needs, strict=True)
+    ]
+
+
+def _like(grad: Tensor, source: Tensor, batch: Sequence[int]) -> Tensor:
+    """A gradient (batch or outer, inner, ...) as one of its source, summed over the axes on which that has size 1."""
+    if grad.ndim == 3:
+        grad = grad[..., : source.shape[-1]].reshape(*batch, grad.shape[-2], source.shape[-1])
+    else:
+        grad = grad.reshape(source.shape)
+    grad = grad if grad.shape == source.shape else grad.sum_to_size(source.shape)
+    return grad.to(source.dtype).contiguous()
+
+
+def _cotangents(call: Call, results: Sequence[Tensor]) -> Cotangents:
+    grad_output, grad_log_mass, output, log_mass = results
+    shape = call.batch, call.queries
+    grad_output = grad_output.reshape(*shape, -1).contiguous()
+    grad_log_mass, log_mass = (x.reshape(shape).float().contiguous() for x in (grad_log_mass, log_mass))
+    # A row without keys is minus infinity whatever the tokens are.
+    grad_log_mass = grad_log_mass.masked_fill(log_mass.isneginf(), 0)
+    means = (grad_output.float() * output.reshape(*shape, -1).float()).sum(-1) - grad_log_mass
+    scale = call.weight.new_ones(1)
+    if call.statics.rank:
+        # |dS| <= 2 max|dO| max|v| / (1 - dropout) + |dlog_mass|: at most 2^15 after scaling. The rest is far from 0.
+        most = 2 * grad_output.float().norm(dim=-1).amax() * call.value.float().norm(dim=-1).amax()
+        most = most / (1 - call.statics.dropout) + grad_log_mass.abs().amax()
+        scale = torch.exp2(14 - torch.log2(most.clamp(min=2.0**-80)).floor()).clamp(max=2.0**80).reshape(1)
+    return Cotangents(grad_output, means, log_mass, grad_log_mass, scale)
+
+
+def _sweep(call: Call, cotangents: Cotangents, *, bias: bool) -> Gradients:
+    sides = sides_of(call)
+    found = _empty(call, bias=bias)
+    pulls: Tensor | None = None
+    sums: Tensor | None = None
+    for slab in call.slabs():
+        changes, own_sums = _grade(call, sides, slab, cotangents, found)
+        if found.bias is not None:
+            _add_bias(call, slab, changes, cotangents.scale, found.bias)
+        query, key = sides
+        if isinstance(query, Features) and isinstance(key, Features):
+            _pull_lifted_query(call, slab, changes, cotangents, (query, key), found)
+            rows = group_of(query.features, call, slab)[:, slab.first_row : slab.first_row + slab.rows]
+            own = product(changes.mT, rows)
+            first = slab.first_row == 0
+            pulls = own if pulls is None or first else pulls.add_(own)
+            sums = own_sums if sums is None or first else sums.add_(own_sums)
+            if slab.is_last:
+                _pull_lifted(call, slab, pulls, sums, cotangents.scale, key, found.key, found.key_weight)
+                pulls = sums = None
+        _pull(call, sides, slab, changes, cotangents.scale, found)
+    return found
+
+
+def _empty(call: Call, *, bias: bool) -> Gradients:
+    def new(*shape: int) -> Tensor:
+        return call.weight.new_empty(call.batch, *shape)
+
+    query, key = (call.queries, call.units), (call.keys, call.units)
+    value = call.weight.new_zeros(call.batch, call.keys, call.value.shape[-1])
+    whole = None if call.bias is None or not bias else torch.zeros_like(call.bias, dtype=torch.float32)
+    return Gradients(new(*query), new(*key), new(*query), new(*key if call.statics.rank else (0, 0)), value, whole)
+
+
+def _grade(call: Call, sides: Sides, slab: Slab, cotangents: Cotangents, found: Gradients) -> tuple[Tensor, Tensor]:
+    """Changes (elements, rows, columns) of the slab's scores, their sums over rows; adds to the values' gradient."""
+    scores, lifted = scores_of(call, sides, slab), call.statics.rank > 0
+    tile, width = tables.GRADE[lifted], min(padded(call.value.shape[-1]), tables.WIDEST_CHUNK)
+    columns, value_dim = scores.shape[-1], call.value.shape[-1]
+    key_blocks, chunks = columns // tile.keys, -(-value_dim // width)
+    # Chunks of the values read the same scores: where there are several, changes must not take their place.
+    in_place = chunks == 1 and not lifted
+    changes = scores if in_place else torch.empty_like(scores, dtype=torch.float16 if lifted else None)
+    parts = max(min(tables.ENOUGH_PROGRAMS // (slab.elements * key_blocks * chunks), slab.rows // tile.queries), 1)
+    part_rows = -(-slab.rows // (parts * tile.queries)) * tile.queries
+    grad_value = scores.new_empty(parts, slab.elements, call.keys, value_dim)
+    sums = scores.new_empty(parts, slab.elements, columns)
+    key_bias, query = key_bias_of(call, sides), sides[0]
+    run_programs(
+        grade_slab, slab.elements * key_blocks * parts * chunks,
+        scores, changes, operand(call.value), shared(call.weight), None if key_bias is None else shared(key_bias),
+        shared(query.alone) if isinstance(query, Features) else None,
+        grad_output=cotangents.grad_output, means=cotangents.means, log_mass=cotangents.log_mass,
+        change_scale=cotangents.scale, grad_value=grad_value, sums=sums,
+        first_batch=slab.first_batch, first_row=slab.first_row, rows=slab.rows, key_blocks=key_blocks, parts=parts,
+        part_rows=part_rows, chunks=chunks, elements=slab.elements,
+        **call.settings(), HAS_KEY_BIAS=key_bias is not None, BV=width, BM=tile.queries, BN=tile.keys,
+        **tile.options(),
+    )  # fmt: skip
+    found.value[slab.first_batch : slab.first_batch + slab.elements].add_(grad_value.sum(0))
+    return changes, sums.sum(0)
+
+
+def _add_bias(call: Call, slab: Slab, changes: Tensor, scale: Tensor, total: Tensor) -> None:
+    """Add the changes to the gradient of the bias, (outer or 1, inner or 1, queries or 1, keys or 1)."""
+    rows = slice(slab.first_row, min(slab.first_row + slab.rows, call.queries))
+    outer, first = divmod(slab.first_batch, call.inner)
+    part = total[outer if total.shape[0] > 1 else 0]
+    part = part[first : first + slab.elements] if part.shape[0] > 1 else part
+    part = part[..., rows, :] if part.shape[-2] > 1 else part
+    own = changes[:, : rows.stop - rows.start, : call.keys].float() / scale
+    part.add_(own if own.shape == part.shape else own.sum_to_size(part.shape))
+
+
+def _pull_lifted_query(
+    call: Call, slab: Slab, changes: Tensor, cotangents: Cotangents, sides: tuple[Features, Features], found: Gradients
+) -> None:
+    """From changes to the gradients of the slab's queries; a row's changes sum to the gradient of its log_mass."""
+    query, key = sides
+    pulls = product(changes, group_of(key.features, call, slab))
+    elements = slice(slab.first_batch, slab.first_batch + slab.elements)
+    rows = slice(slab.first_row, slab.first_row + slab.rows)
+    own = cotangents.grad_log_mass[elements, rows] * cotangents.scale
+    sums = torch.nn.functional.pad(own, (0, slab.rows - own.shape[-1])).contiguous()
+    _pull_lifted(call, slab, pulls, sums, cotangents.scale, query, found.query, found.query_weight)
+
+
+def _pull_lifted(
+    call: Call, slab: Slab, pulls: Tensor, sums: Tensor, scale: Tensor, own: Features, grad: Tensor, grad_weight: Tensor
+) -> None:
+    side, weighted = own.side, grad is not None and own.tokens is call.query
+    rows = pulls.shape[-2]
+    blocks = rows // tables.LIFT_TOKENS
+    run_programs(
+        pull_features, slab.elements * blocks,
+        operand(own.tokens), shared(call.weight), shared(own.flags), side.values, side.alone, side.slopes,
+        side.slope_alone, pulls, sums, scale, grad, grad_weight,
+        inner=call.inner, first_batch=slab.first_batch, first=slab.first_row if weighted else 0,
+        count=own.tokens.shape[-2], rows=rows, blocks=blocks,
+        REACH=side.reach, CELLS=CELLS, RANK=side.values.shape[-1], RANKS=padded(side.values.shape[-1]),
+        UNITS=call.units, PADDED=padded(call.units), WEIGHTED=weighted,
+        BLOCK=tables.BLOCK, BT=tables.LIFT_TOKENS, num_warps=tables.LIFT_WARPS,
+    )  # fmt: skip
+
+
+def _pull(call: Call, sides: Sides, slab: Slab, changes: Tensor, scale: Tensor, found: Gradients) -> None:
+    """What pairs give exactly: all of them, or where lifted those of tiles beyond the range."""
+    query, key = sides
+    _, rows, columns = changes.shape
+    low, high, *_ = call.band
+    of_query = {
+        "first_own": slab.first_row, "first_other": 0, "own_rows": rows, "other_rows": columns,
+        "own_step": columns, "other_step": 1, "band": (low, high), "WEIGHTED": True, "ADD": call.statics.rank > 0,
+    }  # fmt: skip
+    of_key = {
+        "first_own": 0, "first_other": slab.first_row, "own_rows": columns, "other_rows": rows,
+        "own_step": 1, "other_step": columns, "band": (-high, -low), "WEIGHTED": False,
+        "ADD": call.statics.rank > 0 or slab.first_row > 0,
+    }  # fmt: skip
+    for own, other, settings, grad, grad_weight in (
+        (query, key, of_query, found.query, found.query_weight),
+        (key, query, of_key, found.key, found.key_weight),
+    ):
+        chunk = tables.PULL_UNITS if call.units % tables.PULL_UNITS == 0 else 4
+        own_blocks, chunks = settings["own_rows"] // tables.PULL.queries, call.units // chunk
+        if isinstance(own, Columns) and isinstance(other, Columns):
+            reaches = own.reach, other.reach
+            columns_of_both = own.exps, other.exps, own.tanhs, other.tanhs, *reaches, *reaches
+            sizes, alone, reach = (own.exps.shape[-1], other.exps.shape[-1]), (scale, scale), 1.0
+        else:
+            assert isinstance(own, Features)
+            assert isinstance(other, Features)
+            columns_of_both = (own.alone, other.alone) * 3 + (own.flags, other.flags)
+            sizes, alone, reach = (0, 0), (own.side.alone, own.side.slope_alone), own.side.reach
+        run_programs(
+            pull_tokens, slab.elements * own_blocks * chunks,
+            operand(own.tokens), operand(other.tokens), *(shared(x) for x in columns_of_both), *alone,
+            shared(call.weight), changes, scale, grad, grad_weight,
+            first_batch=slab.first_batch, inner=call.inner, own_count=own.tokens.shape[-2],
+            other_count=other.tokens.shape[-2], own_blocks=own_blocks, chunks=chunks,
+            own_columns=sizes[0], other_columns=sizes[1], element_step=rows * columns, **settings,
+            REACH=reach, CELLS=CELLS, UNITS=call.units, CHUNK=chunk, PATCH=call.statics.rank > 0,
+            FAST=not INTERPRETED, BLOCK=tables.BLOCK, BM=tables.PULL.queries, BN=tables.PULL.keys,
+            **tables.PULL.options(),
+        )  # fmt: skip

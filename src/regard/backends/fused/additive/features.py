@@ -1,0 +1,134 @@
+"""The lift inside kernels: tokens to features of a wide dot product, and gradients of features back to tokens.
+
+tanh(a + b) ~ f(a) + g(b) + sum_r phi_r(a) psi_r(b) (`lift`). A feature is read from a table by linear interpolation,
+the query's is multiplied by the weight of its unit. Feature r of unit h stands in column h * RANK + r.
+"""
+# ruff: noqa: N803 - Triton's dialect: capital constants
+
+import triton
+import triton.language as tl
+
+from regard.backends.fused.additive.scale import scale_of
+from regard.backends.fused.tiles import start
+
+
+@triton.jit
+def cell_of(a, REACH: tl.constexpr, CELLS: tl.constexpr):
+    """The cell of the table that holds a, and how far a is in it; |a| <= REACH."""
+    place = (a + REACH) * (CELLS / (2 * REACH))
+    cell = tl.minimum(place.to(tl.int32), CELLS - 1)
+    return cell, place - cell.to(tl.float32)
+
+
+@triton.jit
+def between(table, cell, part, STEP: tl.constexpr):
+    """Linear interpolation in a table at so many places; a step leads to the next cell."""
+    low = tl.load(table + cell)
+    return low + part * (tl.load(table + cell + STEP) - low)
+
+
+@triton.jit
+def rows_between(table, cell, part, r, RANK: tl.constexpr):
+    """Linear interpolation in a table (CELLS + 1, RANK): (units, ranks), 0 beyond the last rank."""
+    place = table + cell[:, None] * RANK + r[None, :]
+    real = (r < RANK)[None, :]
+    low = tl.load(place, mask=real, other=0.0)
+    return low + part[:, None] * (tl.load(place + RANK, mask=real, other=0.0) - low)
+
+
+@triton.jit
+def is_beyond(source, first, count, token_step, unit_step, REACH: tl.constexpr, UNITS: tl.constexpr,
+              PADDED: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
+    """Whether one of BLOCK tokens has an activation beyond the range, or NaN."""
+    t, h = first + tl.arange(0, BLOCK), tl.arange(0, PADDED)
+    place = source + tl.minimum(t, count - 1).to(tl.int64)[:, None] * token_step + h.to(tl.int64)[None, :] * unit_step
+    near = tl.abs(tl.load(place, mask=(h < UNITS)[None, :], other=0.0).to(tl.float32)) <= REACH
+    return 1 - tl.min(tl.min(tl.where(near, 1, 0), 1), 0)
+
+
+@triton.jit
+def store_run(row, table, part, factor, kept, real, RANK: tl.constexpr, RUN: tl.constexpr):
+    """The features of RUN ranks, a power of two in RANK, behind those of the larger powers in it."""
+    r = RANK // (2 * RUN) * (2 * RUN) + tl.arange(0, RUN)[None, :]
+    found = between(table[:, None], r, part[:, None], RANK) * factor[:, None]
+    tl.store(row[:, None] + r, tl.where(kept, found, 0.0).to(tl.float16), mask=real[:, None])
+
+
+@triton.jit
+def lift_tokens(
+    tokens, weight, values, alone, features, sums, flags, inner, count, columns, blocks,
+    REACH: tl.constexpr, CELLS: tl.constexpr, RANK: tl.constexpr, UNITS: tl.constexpr, PADDED: tl.constexpr,
+    WEIGHTED: tl.constexpr, BLOCK: tl.constexpr, BT: tl.constexpr,
+):  # fmt: skip
+    """Features (batch, columns, UNITS * RANK) in half precision of BT tokens, 0 if one of their block is out of range.
+
+    sums: (batch, columns), what a token adds to its scores alone, w'f(a), or 0 likewise; flags: (batch, columns /
+    BLOCK), 1 for a block with a token beyond the range: its tiles are exact.
+    """
+    batch, block = tl.program_id(0) // blocks, tl.program_id(0) % blocks
+    weight = start(weight, batch, inner)
+    source = start(tokens, batch, inner)
+    first = block * BT // BLOCK * BLOCK
+    beyond = is_beyond(source, first, count, tokens[3], tokens[4], REACH, UNITS, PADDED, BLOCK)
+    if block * BT % BLOCK == 0:
+        tl.store(flags + (batch * columns + first) // BLOCK, beyond)
+    h = tl.arange(0, PADDED)
+    w = tl.load(weight + h, mask=h < UNITS, other=0.0)
+    factor = w * scale_of(weight, UNITS, PADDED) if WEIGHTED else w * 0.0 + 1.0
+    source += h.to(tl.int64) * tokens[4]
+    at = batch.to(tl.int64) * columns
+    for token in range(block * BT, block * BT + BT):
+        kept = (token < count) & (beyond == 0)
+        a = tl.load(source + tl.cast(token, tl.int64) * tokens[3], mask=(h < UNITS) & kept, other=0.0).to(tl.float32)
+        cell, part = cell_of(a, REACH, CELLS)
+        row = features + (at + token) * (UNITS * RANK) + h * RANK
+        table = values + cell * RANK
+        # Ranks in runs of powers of two: no lane is idle.
+        for power in tl.static_range(6):
+            if RANK & (32 >> power):
+                store_run(row, table, part, factor, kept, h < UNITS, RANK, 32 >> power)
+        total = tl.sum(w * between(alone, cell, part, 1), 0)
+        tl.store(sums + at + token, tl.where(kept, total, 0.0))
+
+
+@triton.jit
+def pull_features(
+    tokens, weight, flags, values, alone, slopes, slope_alone, pulls, sums, change_scale, grad, grad_weight,
+    inner, first_batch, first, count, rows, blocks,
+    REACH: tl.constexpr, CELLS: tl.constexpr, RANK: tl.constexpr, RANKS: tl.constexpr, UNITS: tl.constexpr,
+    PADDED: tl.constexpr, WEIGHTED: tl.constexpr, BLOCK: tl.constexpr, BT: tl.constexpr,
+):  # fmt: skip
+    """Gradients (batch, count, UNITS) of the slab's tokens and of their weights, by the other side's features.
+
+    pulls: (elements, rows, UNITS * RANK), changes of the scores times the other side's features, and sums: (elements,
+    rows), the changes alone, both of the slab; first: its first token. WEIGHTED: the queries, whose pulls lack the
+    weight; the other side's have it, scaled. A block with a token beyond the range gets 0.
+    """
+    element, block = tl.program_id(0) // blocks, tl.program_id(0) % blocks
+    batch = first_batch + element
+    h, r = tl.arange(0, PADDED), tl.arange(0, RANKS)
+    real = h < UNITS
+    weight = start(weight, batch, inner)
+    w = tl.load(weight + h, mask=real, other=0.0)
+    shrink = 1.0 / tl.load(change_scale)
+    source = start(tokens, batch, inner) + h.to(tl.int64) * tokens[4]
+    kept = tl.load(start(flags, batch, inner) + (first + block * BT) // BLOCK) == 0
+    for row in range(block * BT, tl.minimum(block * BT + BT, count - first)):
+        t = first + row
+        a = tl.load(source + tl.cast(t, tl.int64) * tokens[3], mask=real & kept, other=0.0).to(tl.float32)
+        cell, part = cell_of(a, REACH, CELLS)
+        at = element.to(tl.int64) * rows + row
+        place = pulls + at * (UNITS * RANK) + h[:, None] * RANK + r[None, :]
+        pull = tl.load(place, mask=real[:, None] & (r < RANK)[None, :], other=0.0).to(tl.float32)
+        change = tl.load(sums + at)
+        own = tl.sum(rows_between(slopes, cell, part, r, RANK) * pull, 1)
+        single = between(slope_alone, cell, part, 1) * change
+        of_weight = between(alone, cell, part, 1) * change
+        if WEIGHTED:
+            own = (own + single) * w
+            of_weight += tl.sum(rows_between(values, cell, part, r, RANK) * pull, 1)
+        else:
+            own = own / scale_of(weight, UNITS, PADDED) + single * w
+        to = (batch.to(tl.int64) * count + t) * UNITS + h
+        tl.store(grad + to, tl.where(kept, own * shrink, 0.0), mask=real)
+        tl.store(grad_weight + to, tl.where(kept, of_weight * shrink, 0.0), mask=real)

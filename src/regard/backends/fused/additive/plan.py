@@ -1,0 +1,41 @@
+"""How an additive call is computed on a GPU, exactly or by the lift, and what error it promises."""
+
+from typing import NamedTuple
+
+import torch
+
+from regard.backends.fused.additive.lift import WIDEST, lift_for
+from regard.backends.problem import Problem
+from regard.scores.forms import AdditiveForm
+
+# Bound on the error of each tanh of an exact score and of its derivative, in units of float32's eps: a handful of
+# roundings, and the exponentials' own.
+EXACT_ERROR = 16.0
+# What a dtype's own rounding already costs: without a tolerance, inputs that coarse may be lifted.
+OWN_ROUNDING = {torch.bfloat16: 2.0**-8}
+# Fewer tokens than this do not pay for their features.
+LEAST_TOKENS = 128
+
+
+class Plan(NamedTuple):
+    """rank: features for each hidden unit, 0 for the exact form; error: promised for each tanh and its derivative."""
+
+    rank: int
+    query_reach: float
+    key_reach: float
+    error: float
+
+
+def plan(problem: Problem, *, gradient: bool) -> Plan:
+    """The lift where the tolerance allows it and it pays, otherwise the exact form."""
+    form = problem.form
+    assert isinstance(form, AdditiveForm)
+    exact = Plan(0, 0.0, 0.0, EXACT_ERROR * torch.finfo(torch.float32).eps)
+    tolerance = OWN_ROUNDING.get(form.query.dtype) if problem.tolerance is None else problem.tolerance
+    if tolerance is None or tolerance <= exact.error or min(problem.queries, problem.keys) < LEAST_TOKENS:
+        return exact
+    lift = lift_for(*form.reach, tolerance, gradient)
+    if lift is None or lift.rank * form.query.shape[-1] > WIDEST:
+        return exact
+    error = max(lift.value_error, lift.slope_error) if gradient else lift.value_error
+    return Plan(lift.rank, *form.reach, error)

@@ -1,0 +1,94 @@
+"""Queries and keys made ready, once for a call: columns for exact scores, or features for the lift."""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from regard.backends.fused.additive import tables
+from regard.backends.fused.additive.call import Call, columns_of, padded, shared
+from regard.backends.fused.additive.columns import expand_tokens
+from regard.backends.fused.additive.features import lift_tokens
+from regard.backends.fused.additive.lift import CELLS, Side, lift_of
+from regard.backends.fused.launch import operand, run_programs
+
+
+class Columns(NamedTuple):
+    """exps, tanhs: (outer or 1, inner or 1, units, columns) of e^2a and tanh a; reach: (.., .., blocks) of |a|."""
+
+    tokens: Tensor
+    exps: Tensor
+    tanhs: Tensor
+    reach: Tensor
+
+
+class Features(NamedTuple):
+    """features: (outer or 1, inner or 1, columns, units * rank) in float16; alone: (.., .., columns), w'f(a).
+
+    flags: (.., .., blocks), 1 for a block with a token beyond the range.
+    """
+
+    tokens: Tensor
+    features: Tensor
+    alone: Tensor
+    flags: Tensor
+    side: Side
+
+
+def exact_sides(call: Call) -> tuple[Columns, Columns]:
+    """Both sides of exact scores."""
+    return _columns(call.query), _columns(call.key)
+
+
+def lifted_sides(call: Call) -> tuple[Features, Features]:
+    """Both sides of lifted scores; the weights are with the queries."""
+    statics = call.statics
+    lift = _on_device(statics.query_reach, statics.key_reach, statics.rank, call.query.device)
+    return _features(call, call.query, lift[0], weighted=True), _features(call, call.key, lift[1], weighted=False)
+
+
+def _columns(tokens: Tensor) -> Columns:
+    outer, inner, count, units = tokens.shape
+    columns = columns_of(count)
+    blocks = columns // tables.BLOCK
+    exps, tanhs = (_single(tokens, outer, inner, units, columns) for _ in range(2))
+    reach = _single(tokens, outer, inner, blocks)
+    run_programs(
+        expand_tokens, outer * inner * blocks, operand(tokens), exps, tanhs, reach, inner=inner, count=count, columns=columns, blocks=blocks,
+        UNITS=units, BT=tables.BLOCK, BU=min(padded(units), 32), num_warps=tables.LIFT_WARPS,
+    )  # fmt: skip
+    return Columns(tokens, exps, tanhs, reach)
+
+
+def _features(call: Call, tokens: Tensor, side: Side, *, weighted: bool) -> Features:
+    outer, inner = (max(x, y) for x, y in zip(tokens.shape[:2], call.weight.shape[:2], strict=True))
+    count, units = tokens.shape[-2:]
+    columns, rank = columns_of(count), side.values.shape[-1]
+    blocks = columns // tables.BLOCK
+    features = tokens.new_empty(outer, inner, columns, units * rank, dtype=torch.float16)
+    alone = _single(tokens, outer, inner, columns)
+    flags = tokens.new_empty(outer, inner, blocks, dtype=torch.int32)
+    parts = columns // tables.LIFT_TOKENS
+    run_programs(
+        lift_tokens, outer * inner * parts, operand(tokens), shared(call.weight), side.values, side.alone, features, alone, flags,
+        inner=inner, count=count, columns=columns, blocks=parts,
+        REACH=side.reach, CELLS=CELLS, RANK=rank, UNITS=units, PADDED=padded(units), WEIGHTED=weighted,
+        BLOCK=tables.BLOCK, BT=tables.LIFT_TOKENS, num_warps=tables.LIFT_WARPS,
+    )  # fmt: skip
+    return Features(tokens, features, alone, flags, side)
+
+
+@lru_cache(maxsize=64)
+def _on_device(query_reach: float, key_reach: float, rank: int, device: torch.device) -> tuple[Side, Side]:
+    """The lift's tables on a device, moved once."""
+    lift = lift_of(query_reach, key_reach, rank)
+    query, key = (
+        Side(side.reach, *(x.to(device) for x in (side.values, side.alone, side.slopes, side.slope_alone)))
+        for side in (lift.query, lift.key)
+    )
+    return query, key
+
+
+def _single(like: Tensor, *shape: int) -> Tensor:
+    return like.new_empty(shape, dtype=torch.float32)

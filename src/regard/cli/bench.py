@@ -1,0 +1,41 @@
+"""`regard bench`: the library against its peers, where the benchmarks are."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from regard.errors import RegardError
+
+
+def bench(*suites: str, cuda: Annotated[bool, Parameter(negative=())] = False) -> None:
+    """Time the library against its peers and write the tables of the README anew.
+
+    The benchmarks belong to a checkout of the project, not to the installed package. Nothing is timed before the
+    backends are found to agree.
+
+    Args:
+        suites: dot, multihead, additive, memory, regression, imports, distance; all of them by default.
+        cuda: on a GPU.
+    """
+    root = checkout()
+    if root is None:
+        raise RegardError(
+            "bench",
+            got="an installed package, which has no benchmarks",
+            needed="a checkout of the project, installed from there",
+            repair="Clone it and run make bench.",
+        )
+    command = [sys.executable, "-m", "benchmarks", *suites, *(["--cuda"] if cuda else [])]
+    ended = subprocess.run(command, cwd=root, env={**os.environ, "PYTHONPATH": str(root)}, check=False)
+    if ended.returncode:
+        sys.exit(ended.returncode)
+
+
+def checkout() -> Path | None:
+    """The folder of the project that this package was installed from, if that is where it still lies."""
+    root = Path(__file__).resolve().parents[3]
+    return root if (root / "benchmarks" / "__main__.py").is_file() else None

@@ -1,0 +1,37 @@
+"""Files that a command will write, checked before it works for minutes."""
+
+import os
+from pathlib import Path
+
+from regard.errors import RegardError
+
+
+def check_can_write(**paths: Path | None) -> None:
+    """Refuse a file that could not be written: its folder is missing or closed, or it is a folder itself.
+
+    paths: the flag and its file; None where it was not given.
+    """
+    for flag, path in paths.items():
+        if path is None:
+            continue
+        reason = _reason(path)
+        if reason is not None:
+            raise RegardError(
+                flag,
+                got=f"{path} ({reason})",
+                needed="a file that can be written",
+                repair=f"Choose another path, or make the folder first: mkdir -p {path.parent}",
+            )
+
+
+def _reason(path: Path) -> str | None:
+    if path.is_dir():
+        return "that is a folder"
+    if not path.parent.exists():
+        return f"there is no folder {path.parent}"
+    if not path.parent.is_dir():
+        return f"{path.parent} is no folder"
+    if path.exists() and not path.is_file():
+        return None  # a device or a pipe: writing will tell
+    target = path if path.exists() else path.parent
+    return None if os.access(target, os.W_OK) else f"no right to write to {target}"

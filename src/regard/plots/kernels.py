@@ -1,0 +1,46 @@
+"""Kernels as functions of the distance, as the scores that attention uses say them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from regard.plots.look import COLOURS, axes_or_new
+from regard.pooling import inspect
+from regard.scores.names import ScoreLike
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+PLACES = 601
+DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)))
+
+
+def kernels(scores: Mapping[str, ScoreLike], *, farthest: float = 3.0, ax: Axes | None = None) -> Axes:
+    """Draw f(d) = exp(score) against the distance d of a key from a query at 0; return the axes.
+
+    Args:
+        scores: name to score of the distance: a name such as "gaussian", a module such as `Gaussian(0.5)`, or a
+            callable.
+        farthest: the largest distance drawn.
+        ax: where to draw; without it, a new figure.
+    """
+    distance = torch.linspace(-farthest, farthest, PLACES, dtype=torch.float64)
+    drawings = {name: _heights(score, distance) for name, score in scores.items()}
+    with axes_or_new(ax) as drawn:
+        for index, (name, heights) in enumerate(drawings.items()):
+            # Beyond the colours that stay apart, dashes tell them apart.
+            style = DASHES[index // len(COLOURS) % len(DASHES)]
+            drawn.plot(distance, heights, color=COLOURS[index % len(COLOURS)], linestyle=style, label=name)
+        drawn.set(xlabel="distance d = q − k", ylabel="f(d)", xlim=(-farthest, farthest), ylim=(0, None))
+        if drawings:
+            drawn.legend(loc="best")
+    return drawn
+
+
+def _heights(score: ScoreLike, distance: torch.Tensor) -> np.ndarray:
+    query, key = torch.zeros(1, 1, dtype=distance.dtype), distance[:, None]
+    return inspect(query, key, key, score).scores()[0].exp().detach().numpy()

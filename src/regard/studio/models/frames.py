@@ -1,0 +1,92 @@
+"""Looks at a model while it learns: where it attends in a few sentences, from its checkpoints."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regard.translation.alignments.spans import SpanMass, mass_on_spans
+from regard.translation.corpora import Example
+from regard.translation.training import Corpus, Recipe
+from regard.translation.training.checkpoint import load as load_checkpoint
+from regard.translation.training.trainee import Trainee
+from regard.translation.translator import Translator
+
+LANGUAGES = ("de", "ja", "en", "fi")  # fields backwards, forwards, out of order, with endings
+JUDGED = 32  # validation pairs over which the share on the right characters is averaged
+DIGITS = 4
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One look.
+
+    update: after how many updates. loss: of the model at that time, None before the first.
+    share: of the attention that lies on the characters that say the same, over `JUDGED` pairs; None without attention.
+    weights: for each sentence shown (target characters, source characters).
+    """
+
+    update: int
+    loss: float | None
+    share: float | None
+    weights: tuple[tuple[tuple[float, ...], ...], ...]
+
+
+class Looks:
+    """Looks at the model of a training; the pairs are the same each time, so that frames compare."""
+
+    def __init__(self, recipe: Recipe, corpus: Corpus) -> None:
+        self.trainee = Trainee.begin(recipe, corpus, None, torch.device("cpu"))
+        self.has_attention = recipe.model.attention != "none"
+        examples = [pair for pair in corpus.valid if isinstance(pair, Example)]
+        self.shown = _one_of_each(examples)
+        self.pairs = [*self.shown, *(pair for pair in examples if pair not in self.shown)][:JUDGED]
+
+    def sentences(self) -> list[dict[str, Any]]:
+        """The sentences shown, cut into the tokens of both sides."""
+        source, target = self.trainee.source_vocabulary, self.trainee.target_vocabulary
+        return [
+            {
+                "language": pair.label,
+                "text": pair.source,
+                "source": source.pieces(source.encode(pair.source)),
+                "target": target.pieces(target.encode(pair.target)),
+            }
+            for pair in self.shown
+        ]
+
+    def at_first(self) -> Frame:
+        """The model before it has learnt anything."""
+        return self._look(0, None)
+
+    def at(self, folder: Path, loss: float) -> Frame | None:
+        """The model of the last checkpoint; None where there is none yet."""
+        state = load_checkpoint(folder)
+        if state is None:
+            return None
+        self.trainee.model.load_state_dict(state["trainee"]["model"])
+        return self._look(int(state["standing"]["count"]), loss)
+
+    def _look(self, update: int, loss: float | None) -> Frame:
+        if not self.has_attention:
+            return Frame(update, loss, None, ())
+        translator = Translator([self.trainee.loaded()])
+        seen = translator.force([pair.source for pair in self.pairs], [pair.target for pair in self.pairs])
+        mass, shown = SpanMass(0.0, 0), []
+        for number, (pair, one) in enumerate(zip(self.pairs, seen, strict=True)):
+            alignment = one.alignment_of_tokens
+            assert alignment is not None
+            spans = translator.target_vocabulary.spans(pair.target), translator.source_vocabulary.spans(pair.source)
+            mass += mass_on_spans(alignment.weights, *spans, pair.spans)
+            if number < len(self.shown):
+                rows = alignment.weights.tolist()
+                shown.append(tuple(tuple(round(weight, DIGITS) for weight in row) for row in rows))
+        return Frame(update, loss, round(mass.share, DIGITS), tuple(shown))
+
+
+def _one_of_each(examples: Sequence[Example]) -> list[Example]:
+    """A sentence of each language shown, as far as the corpus has them; else its first ones."""
+    of_language = {label: [pair for pair in examples if pair.label == label] for label in LANGUAGES}
+    return [pairs[0] for pairs in of_language.values() if pairs] or list(examples[:2])

@@ -1,0 +1,65 @@
+"""Serving the studio on the loopback interface, and on no other."""
+
+import socket
+import threading
+import webbrowser
+
+import uvicorn
+
+from regard.errors import RegardError
+from regard.studio.app import build
+from regard.studio.models.shelf import Shelf
+
+ADDRESS = "127.0.0.1"
+BACKLOG = 64
+MOST_CONNECTIONS = 64
+IDLE = 30  # seconds that a connection may be silent
+LAST_ANSWERS = 2  # seconds for requests that are under way when the studio is stopped
+
+
+def bind(port: int) -> socket.socket:
+    """A listening socket on the loopback address; port 0 is any that is free."""
+    if not 0 <= port <= 65535:
+        raise RegardError(
+            "port", got=str(port), needed="0 (any that is free) to 65535", repair="Leave --port out for a free one."
+        )
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((ADDRESS, port))
+        listener.listen(BACKLOG)
+    except OSError as refusal:
+        listener.close()
+        raise RegardError(
+            "port",
+            got=f"{port} ({refusal.strerror})",
+            needed="a port that is free and that you may use",
+            repair="Leave --port out for a free one, or stop what uses it.",
+        ) from None
+    return listener
+
+
+def serve(shelf: Shelf, listener: socket.socket, *, browser: bool) -> None:
+    """Serve until the process is told to stop; print the address, and open it where a browser is wanted."""
+    port = listener.getsockname()[1]
+    address = f"http://{ADDRESS}:{port}/"
+    print(f"The studio is at {address} (this machine only). Ctrl-C stops it.", flush=True)
+    if browser:
+        threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+    config = uvicorn.Config(
+        build(shelf, port),
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        ws="none",
+        limit_concurrency=MOST_CONNECTIONS,
+        timeout_keep_alive=IDLE,
+        timeout_graceful_shutdown=LAST_ANSWERS,
+    )
+    try:
+        uvicorn.Server(config).run(sockets=[listener])
+    except KeyboardInterrupt:
+        pass  # the way to stop it, which uvicorn hands on when all is closed
+    finally:
+        shelf.stop()
+        listener.close()

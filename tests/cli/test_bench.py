@@ -1,0 +1,48 @@
+"""`regard bench`: hands over to the benchmarks of a checkout, and says so where there are none."""
+
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from regard.cli import bench
+from regard.cli.app import run
+
+
+@pytest.fixture
+def called(monkeypatch):
+    """What would have been run, and the status it would have ended with."""
+    calls = SimpleNamespace(commands=[], status=0)
+
+    def record(command, *, cwd, env, check):
+        calls.commands.append((command, cwd, env["PYTHONPATH"]))
+        return SimpleNamespace(returncode=calls.status)
+
+    monkeypatch.setattr(subprocess, "run", record)
+    return calls
+
+
+def test_suites_and_device_arrive(called):
+    root = bench.checkout()
+    assert root is not None
+    assert (root / "benchmarks" / "report.py").is_file()
+    assert run(["bench", "dot", "additive", "--cuda"]) == 0
+    assert called.commands == [([sys.executable, "-m", "benchmarks", "dot", "additive", "--cuda"], root, str(root))]
+
+
+def test_its_status_is_that_of_the_benchmarks(called):
+    called.status = 1
+    with pytest.raises(SystemExit) as left:
+        run(["bench", "nosuch"])
+    assert left.value.code == 1
+
+
+def test_without_a_checkout_one_sentence_says_so(called, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(bench, "__file__", str(tmp_path / "lib" / "regard" / "cli" / "bench.py"))
+    assert run(["bench"]) == 2
+    assert capsys.readouterr().err == (
+        "regard: bench: got an installed package, which has no benchmarks; needed a checkout of the project, "
+        "installed from there. Clone it and run make bench.\n"
+    )
+    assert called.commands == []

@@ -1,0 +1,43 @@
+"""Files to be written: what could only fail after the work is refused before it."""
+
+import os
+
+import pytest
+
+from regard.cli.outputs import check_can_write
+from regard.errors import RegardError
+
+
+def test_what_can_be_written_passes(tmp_path):
+    (tmp_path / "there.json").touch()
+    check_can_write(out=tmp_path / "new.json", figure=tmp_path / "there.json", predictions=None)
+
+
+def test_a_device_is_left_to_writing():
+    from pathlib import Path
+
+    check_can_write(out=Path(os.devnull))
+
+
+def test_a_missing_folder_is_named_with_its_repair(tmp_path):
+    path = tmp_path / "no" / "x.json"
+    with pytest.raises(RegardError) as refusal:
+        check_can_write(out=path)
+    assert str(refusal.value) == (
+        f"out: got {path} (there is no folder {path.parent}); needed a file that can be written. "
+        f"Choose another path, or make the folder first: mkdir -p {path.parent}"
+    )
+
+
+def test_a_folder_is_no_file_and_a_file_no_folder(tmp_path):
+    with pytest.raises(RegardError, match=r"^figure: got .* \(that is a folder\)"):
+        check_can_write(figure=tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(RegardError, match=r"^out: got .* \(.*file is no folder\)"):
+        check_can_write(out=tmp_path / "file" / "x")
+
+
+def test_a_closed_folder_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(RegardError, match=rf"^out: got .* \(no right to write to {tmp_path}\)"):
+        check_can_write(out=tmp_path / "x")

@@ -1,0 +1,59 @@
+"""The files of figures: their formats, text that stays text, folders that are made or refused."""
+
+import pytest
+
+from regard import plots
+from regard.errors import RegardError
+
+
+def figure():
+    drawn, (axes,) = plots.canvas(3, 2)
+    axes.set_title("attention weights")
+    return drawn
+
+
+def test_saves_a_vector_and_a_raster_beside_each_other(tmp_path):
+    vector, raster = plots.save(figure(), tmp_path / "width 0.5")
+    assert [vector.name, raster.name] == ["width 0.5.svg", "width 0.5.png"]
+    assert raster.read_bytes().startswith(b"\x89PNG")
+
+
+def test_text_stays_text(tmp_path):
+    vector, _ = plots.save(figure(), tmp_path / "figure")
+    assert ">attention weights</text>" in vector.read_text(encoding="utf-8")
+
+
+def test_the_same_figure_is_the_same_file(tmp_path):
+    first, _ = plots.save(figure(), tmp_path / "first")
+    second, _ = plots.save(figure(), tmp_path / "second")
+    assert first.read_bytes() == second.read_bytes()
+
+
+@pytest.mark.parametrize(("name", "start"), [("a.svg", b"<?xml"), ("a.PNG", b"\x89PNG"), ("a.pdf", b"%PDF")])
+def test_the_ending_chooses_the_format(tmp_path, name, start):
+    path = plots.save_as(figure(), tmp_path / name)
+    assert path == tmp_path / name
+    assert path.read_bytes().startswith(start)
+
+
+def test_an_unknown_ending_is_refused(tmp_path):
+    with pytest.raises(RegardError, match=r"^out: got 'a.docx'; needed a file name that ends in .svg, .png or .pdf"):
+        plots.save_as(figure(), tmp_path / "a.docx")
+
+
+def test_makes_a_folder_or_says_why_not(tmp_path):
+    plots.make_folder(tmp_path / "new" / "folder")
+    plots.make_folder(tmp_path / "new" / "folder")
+    assert (tmp_path / "new" / "folder").is_dir()
+    (tmp_path / "taken").touch()
+    with pytest.raises(RegardError, match=r"^out: got .*taken \(File exists\); needed a folder"):
+        plots.make_folder(tmp_path / "taken")
+
+
+def test_a_dark_figure_is_saved_dark(tmp_path):
+    from matplotlib.image import imread
+
+    with plots.house_style(dark=True):
+        drawn = figure()
+    page = imread(plots.save_as(drawn, tmp_path / "dark.png"))
+    assert page[0, 0, :3].max() < 0.2

@@ -1,0 +1,66 @@
+"""Weights of any library: nn.MultiheadAttention's, a tuple of layers, our own record's."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import regard
+from regard.errors import RegardError
+from regard.plots.weights import as_heads
+
+SHAPE = (2, 3, 5, 7)
+
+
+def four():
+    return torch.rand(SHAPE).softmax(-1)
+
+
+def test_one_map_is_one_head():
+    assert as_heads([[0.5, 0.5], [1.0, 0.0]]).shape == (1, 2, 2)
+    assert as_heads(np.eye(3)).shape == (1, 3, 3)
+
+
+def test_heads_and_one_sequence_of_a_batch():
+    weights = four()
+    np.testing.assert_array_equal(as_heads(weights[1]), weights[1].double().numpy())
+    np.testing.assert_array_equal(as_heads(weights, batch=1), weights[1].double().numpy())
+    np.testing.assert_array_equal(as_heads(weights[:1]), weights[0].double().numpy())
+
+
+def test_a_tuple_of_layers_as_hugging_face_returns_it():
+    layers = (four(), four(), four())
+    np.testing.assert_array_equal(as_heads(layers, layer=2, batch=0), layers[2][0].double().numpy())
+    np.testing.assert_array_equal(as_heads(layers[:1], batch=0), layers[0][0].double().numpy())
+
+
+def test_nn_multihead_attention_averaged_and_by_head():
+    module = nn.MultiheadAttention(12, 3, batch_first=True)
+    tokens = torch.randn(2, 5, 12)
+    averaged = module(tokens, tokens, tokens)[1]
+    by_head = module(tokens, tokens, tokens, average_attn_weights=False)[1]
+    assert as_heads(averaged[0]).shape == (1, 5, 5)
+    np.testing.assert_allclose(as_heads(averaged[0])[0], as_heads(by_head, batch=0).mean(0), atol=1e-6)
+
+
+def test_our_own_record():
+    layer = regard.MultiHeadAttention(12, 3)
+    assert as_heads(layer.inspect(torch.randn(1, 5, 12)).weights()).shape == (3, 5, 5)
+
+
+@pytest.mark.parametrize(
+    ("weights", "chosen", "said"),
+    [
+        (torch.zeros(SHAPE), {}, r"^batch: got none; needed one of 2, from 0 to 1\. Pass for example batch=0"),
+        (torch.zeros(SHAPE), {"batch": 2}, r"^batch: got 2; needed one of 2"),
+        (torch.zeros(SHAPE), {"layer": 0, "batch": 0}, r"^layer: got 0 for the weights of one layer"),
+        ((torch.zeros(SHAPE),) * 3, {"batch": 0}, r"^layer: got none; needed one of 3"),
+        (torch.zeros(3, 5, 7), {"batch": 0}, r"^batch: got 0 for weights of 3 axes"),
+        (torch.zeros(2, 2, 3, 5, 7), {}, r"^weights: got 5 axes"),
+        (torch.zeros(7), {}, r"^weights: got 1 axes"),
+        (torch.zeros(0, 7), {}, r"^weights: got shape \(0, 7\)"),
+    ],
+)
+def test_what_is_not_said_is_asked_for(weights, chosen, said):
+    with pytest.raises(RegardError, match=said):
+        as_heads(weights, **chosen)

@@ -1,0 +1,47 @@
+"""What the studio's tests share: a small model of dates, learnt once, and a client that asks as the page does."""
+
+import warnings
+
+import pytest
+
+from regard.studio.app import build
+from regard.studio.models.cache import Cache
+from regard.studio.models.learner import learn
+from regard.studio.models.shelf import Shelf
+from regard.studio.models.wanted import Wanted
+from regard.translation.training.recipes import preset
+
+with warnings.catch_warnings(action="ignore"):  # it would rather stand on a successor of httpx
+    from starlette.testclient import TestClient
+
+PORT = 8123
+ORIGIN = f"http://127.0.0.1:{PORT}"
+SIZES = {"train": 400, "valid": 20, "test": 8, "locales": ["de", "en"]}
+
+
+def small(name="small", **flags):
+    """A model that learns a little within seconds, looked at often."""
+    flags = {"hidden": 16, "embedding": 16, "attention_dim": 16, "epochs": 2, "warmup": 5, "save_every": 2, **flags}
+    return Wanted(name, f"{name} model", preset("dates").with_flags(flags), SIZES)
+
+
+@pytest.fixture(scope="session")
+def learnt(tmp_path_factory):
+    """(wanted, cache, what was told): a training in this process."""
+    cache, told = Cache(tmp_path_factory.mktemp("cache")), []
+    cache.check()
+    wanted = small()
+    learn(wanted, cache, told.append)
+    return wanted, cache, told
+
+
+@pytest.fixture(scope="session")
+def shelf(learnt):
+    wanted, cache, _ = learnt
+    return Shelf.of_folder(cache.kept(wanted))
+
+
+@pytest.fixture
+def client(shelf):
+    with TestClient(build(shelf, PORT), base_url=ORIGIN, headers={"origin": ORIGIN}) as made:
+        yield made

@@ -1,0 +1,63 @@
+"""The cache: where it is, and that a model is in it whole or not at all."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.studio.conftest import small
+
+from regard.errors import RegardError
+from regard.studio.models.cache import LOOKS, Cache, cache_folder
+
+
+def test_the_folder_is_the_one_chosen_or_the_users_cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", "/home/somebody")
+    assert cache_folder(tmp_path, {"XDG_CACHE_HOME": "/x"}) == tmp_path
+    assert cache_folder(None, {"XDG_CACHE_HOME": "/x"}) == Path("/x/regard/studio")
+    for told in ({}, {"XDG_CACHE_HOME": ""}, {"XDG_CACHE_HOME": "relative"}):
+        assert cache_folder(None, told) == Path("/home/somebody/.cache/regard/studio")
+
+
+def test_a_part_is_no_model_until_it_has_its_name(tmp_path):
+    cache, wanted = Cache(tmp_path), small()
+    cache.part(wanted).mkdir()
+    assert not cache.has(wanted)
+    cache.keep(wanted, {"sentences": [1], "frames": [2]})
+    assert cache.has(wanted)
+    assert not cache.part(wanted).exists()
+    assert cache.looks(wanted) == {"sentences": [1], "frames": [2]}
+
+
+def test_a_model_that_came_first_stays(tmp_path):
+    cache, wanted = Cache(tmp_path), small()
+    cache.part(wanted).mkdir()
+    cache.kept(wanted).mkdir()
+    (cache.kept(wanted) / "mark").touch()
+    cache.keep(wanted, {"sentences": [], "frames": []})
+    assert (cache.kept(wanted) / "mark").exists()
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"frames": []}', "\x00"])
+def test_looks_that_cannot_be_read_are_none(tmp_path, content):
+    cache, wanted = Cache(tmp_path), small()
+    assert cache.looks(wanted) == {"sentences": [], "frames": []}
+    cache.kept(wanted).mkdir()
+    (cache.kept(wanted) / LOOKS).write_text(content, encoding="utf-8")
+    assert cache.looks(wanted) == {"sentences": [], "frames": []}
+    (cache.kept(wanted) / LOOKS).write_text(json.dumps({"sentences": [], "frames": [1]}), encoding="utf-8")
+    assert cache.looks(wanted)["frames"] == [1]
+
+
+def test_dropping_touches_nothing_else(tmp_path):
+    cache, wanted, other = Cache(tmp_path), small(), small("other")
+    for one in (wanted, other):
+        cache.kept(one).mkdir()
+    cache.drop(wanted)
+    assert not cache.has(wanted)
+    assert cache.has(other)
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(RegardError, match=r"cache: got .*Not a directory.*Pass --cache with another folder"):
+        Cache(tmp_path / "file" / "models").check()

@@ -1,0 +1,165 @@
+"""The guard: hostile requests are turned away with a sentence, and every answer carries its armour."""
+
+import asyncio
+import json
+
+import pytest
+from tests.studio.conftest import ORIGIN, PORT, TestClient
+
+from regard.studio.app import build
+from regard.studio.guard import HEADERS, Guard
+from regard.studio.limits import MOST_BYTES
+
+FIT = {"x": [0, 1], "y": [0, 1], "kernel": "gaussian", "bandwidth": 1, "low": 0, "high": 1, "query": 0.5}
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", f"evil.example:{PORT}", "127.0.0.1", "127.0.0.1:1", f"127.0.0.1.evil.example:{PORT}", "", "[::1]"],
+)
+@pytest.mark.parametrize("path", ["/", "/page/main.js", "/api/models", "/nowhere"])
+def test_a_foreign_host_is_refused_everywhere(client, host, path):
+    answer = client.get(path, headers={"host": host})
+    assert answer.status_code == 403
+    assert "Open the address that the terminal shows" in answer.json()["error"]
+
+
+@pytest.mark.parametrize("host", [f"127.0.0.1:{PORT}", f"localhost:{PORT}"])
+def test_both_names_of_this_machine_are_ours(client, host):
+    assert client.get("/", headers={"host": host, "origin": f"http://{host}"}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "origin",
+    ["http://evil.example", "null", f"https://127.0.0.1:{PORT}", "http://127.0.0.1:1", f"http://localhost:{PORT}"],
+)
+@pytest.mark.parametrize("method", ["get", "post"])
+def test_another_origin_is_refused(client, origin, method):
+    answer = client.request(method, "/api/regression/fit", headers={"origin": origin})
+    assert answer.status_code == 403
+    assert "Another page asked" in answer.json()["error"]
+
+
+def test_what_sends_something_must_name_its_origin(shelf):
+    with TestClient(build(shelf, PORT), base_url=ORIGIN) as nameless:
+        assert nameless.get("/").status_code == 200
+        assert nameless.post("/api/regression/fit", json=FIT).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("site", "status"), [("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)]
+)
+def test_the_browser_tells_who_asks(client, site, status):
+    assert client.get("/api/models", headers={"sec-fetch-site": site}).status_code == status
+
+
+@pytest.mark.parametrize("path", ["/", "/page/studio.css", "/api/regression", "/nowhere", "/page/"])
+def test_every_answer_has_the_headers(client, path):
+    answer = client.get(path)
+    assert HEADERS.items() <= dict(answer.headers).items()
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert "http" not in policy
+    assert "access-control-allow-origin" not in answer.headers
+
+
+def test_refusals_have_the_headers_too(client):
+    assert HEADERS.items() <= dict(client.get("/", headers={"host": "evil"}).headers).items()
+
+
+def test_a_body_that_says_it_is_too_long(client):
+    answer = client.post("/api/regression/table", content=b"x" * (MOST_BYTES + 1))
+    assert answer.status_code == 413
+    assert "1 MiB" in answer.json()["error"]
+
+
+def test_a_body_that_does_not_say_how_long_it_is(client):
+    def endless():
+        for _ in range(MOST_BYTES // 2**15 + 2):
+            yield b"x" * 2**15
+
+    answer = client.post("/api/regression/table", content=endless(), headers={"content-type": "application/json"})
+    assert answer.status_code == 413
+
+
+@pytest.mark.parametrize("length", ["abc", "-5", "1e3", "5, 6"])
+def test_a_length_that_is_no_number(length):
+    status, said = call(Guard(_ok, PORT), headers=[("content-length", length)])
+    assert status == 400
+    assert "no number" in said["error"]
+
+
+@pytest.mark.parametrize("name", ["host", "origin", "content-length"])
+def test_a_header_that_comes_twice(name):
+    value = {"host": f"127.0.0.1:{PORT}", "origin": ORIGIN, "content-length": "0"}[name]
+    status, said = call(Guard(_ok, PORT), headers=[(name, value), (name, value)])
+    assert status == 400
+    assert name in said["error"]
+
+
+def test_a_body_that_does_not_come_is_not_waited_for():
+    async def reader(scope, receive, send):
+        while (await receive()).get("more_body"):
+            pass
+
+    async def never():
+        await asyncio.sleep(60)
+
+    status, said = call(Guard(reader, PORT, seconds=0.05), receive=never)
+    assert status == 503
+    assert "longer than 0.05 seconds" in said["error"]
+
+
+def test_an_answer_that_takes_too_long_is_cut_off():
+    async def slow(scope, receive, send):
+        await asyncio.sleep(60)
+
+    assert call(Guard(slow, PORT, seconds=0.05))[0] == 503
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""])
+def test_what_a_form_of_another_page_could_send_is_not_read(client, kind):
+    answer = client.post("/api/regression/fit", content=json.dumps(FIT), headers={"content-type": kind})
+    assert answer.status_code == 415
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff\xfe", b"[" * 100_000, b'{"bandwidth": NaN}', b'{"x": [Infinity]}'])
+def test_what_is_not_json(client, body):
+    answer = client.post("/api/regression/fit", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 400
+    assert answer.json()["error"] == "The request is not JSON. Reload the page."
+
+
+@pytest.mark.parametrize("body", ["3", "null", "[]", '"text"', "9" * 5000])
+def test_json_that_is_no_object(client, body):
+    answer = client.post("/api/regression/fit", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code in (400, 422)
+    assert "Reload the page" in answer.json()["error"]
+
+
+async def _ok(scope, receive, send):
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"{}"})
+
+
+async def _empty():
+    return {"type": "http.request", "body": b"", "more_body": False}
+
+
+def call(app, headers=(), receive=_empty):
+    """One request by hand: headers that no client would send, bodies that never come."""
+    names = {name for name, _ in headers}
+    usual = [("host", f"127.0.0.1:{PORT}"), ("origin", ORIGIN)]
+    given = [*headers, *((name, value) for name, value in usual if name not in names)]
+    scope = {
+        "type": "http", "method": "POST", "path": "/", "query_string": b"",
+        "headers": [(name.encode(), value.encode()) for name, value in given],
+    }  # fmt: skip
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    asyncio.run(app(scope, receive, send))
+    return sent[0]["status"], json.loads(b"".join(message.get("body", b"") for message in sent[1:]))

@@ -1,0 +1,61 @@
+"""The server: on the loopback address only, and stopped cleanly with what it has begun."""
+
+import contextlib
+import http.client
+import re
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from regard.errors import RegardError
+from regard.studio.server import ADDRESS, bind
+
+
+def test_it_binds_the_loopback_address_and_no_other():
+    with bind(0) as listener:
+        host, port = listener.getsockname()
+        assert host == ADDRESS == "127.0.0.1"
+        for other in _other_addresses():
+            with socket.socket() as caller:
+                caller.settimeout(0.5)
+                assert caller.connect_ex((other, port)) != 0
+
+
+def test_a_port_that_is_taken_or_is_none():
+    with bind(0) as listener, pytest.raises(RegardError, match=r"port: got \d+ \(Address already in use\)"):
+        bind(listener.getsockname()[1])
+    with pytest.raises(RegardError, match="port: got 70000"):
+        bind(70000)
+
+
+def test_the_command_serves_says_where_and_stops(learnt, tmp_path):
+    wanted, cache, _ = learnt
+    command = [sys.executable, "-m", "regard", "studio", str(cache.kept(wanted)), "--no-browser"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as studio:
+        try:
+            line = studio.stdout.readline()
+            port = int(re.search(r"http://127\.0\.0\.1:(\d+)/", line)[1])
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+            connection.request("GET", "/api/models")
+            answer = connection.getresponse()
+            assert answer.status == 200
+            assert b'"state":"ready"' in answer.read()
+            connection.request("GET", "/", headers={"Host": "evil.example"})
+            assert connection.getresponse().status == 403
+            connection.close()
+            studio.send_signal(signal.SIGINT)
+            assert studio.wait(20) == 0
+        finally:
+            studio.kill()
+        assert "Traceback" not in studio.stderr.read()
+
+
+def _other_addresses():
+    """Addresses of this machine beside the loopback's own."""
+    found = {"127.0.0.2"} if sys.platform == "linux" else set()
+    with contextlib.suppress(OSError):
+        found |= {entry[4][0] for entry in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)}
+    return found - {"127.0.0.1"}
