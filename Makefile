@@ -10,7 +10,7 @@ TOUR := build/tour
 .PHONY: help tour test lint docs bench coverage pins clean
 
 help:
-	@echo "make tour      set up, pool the chapter's data, print a table, draw the figure into $(TOUR)"
+	@echo "make tour      set up, compute the chapter (two to three minutes on two cores), write $(TOUR)/tour.html"
 	@echo "make test      set up, lint, check types and floors, run the tests"
 	@echo "make lint      the checks of 'make test' that run no code of the library"
 	@echo "make docs      build the documentation into build/docs; every cell is executed"

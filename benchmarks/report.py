@@ -1,6 +1,7 @@
 """The README's table, rendered from the result files and from nothing else: `python -m benchmarks.report`."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,15 +9,19 @@ from benchmarks.measure import LARGEST_DRIFT
 
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results"
+# What the tour shows without a copy of the benchmarks.
+SHIPPED = ROOT / "src/regard/tour/results"
 BEGIN, END = "<!-- generated: benchmarks -->", "<!-- end -->"
 
 
 def write() -> None:
-    """Put the rendered tables between the markers of README.md."""
+    """Put the rendered tables between the markers of README.md, and the results that the tour shows into it."""
     readme = ROOT / "README.md"
     before, rest = readme.read_text().split(BEGIN)
     after = rest.split(END, 1)[1]
     readme.write_text(f"{before}{BEGIN}\n{render()}{END}{after}")
+    for path in SHIPPED.glob("*.json"):
+        shutil.copyfile(RESULTS / path.name, path)
 
 
 def render() -> str:
@@ -59,7 +64,8 @@ def _multihead(row: dict) -> str:
 def _additive(row: dict) -> str:
     size = f"{row['batch']} x {row['tokens']} x {row['tokens']}, hidden {row['hidden']}"
     worst = max(row["errors"]["regard.attend"])
-    return _compared(f"`attend`, additive, {size}, {_direction(row['backward'])}, error {worst:.0e}", row)
+    how = "" if row.get("tolerance") is None else f", tolerance {row['tolerance']:g}"
+    return _compared(f"`attend`, additive, {size}{how}, {_direction(row['backward'])}, error {worst:.0e}", row)
 
 
 def _compared(what: str, row: dict) -> str:

@@ -1,9 +1,10 @@
 """Figures of what was measured: time and memory against length, errors of the lift against its rank."""
 
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 
 from benchmarks.additive_figures.files import kept, save
-from regard.plots.look import COLOURS, canvas, house_style
+from regard.plots.look import COLOURS, TRUTH, canvas, house_style
 
 # In the order of the legend: colour, line and marker of each form.
 LOOKS = {
@@ -77,24 +78,41 @@ def draw_lift_errors() -> None:
     suite = kept("lift-errors")
     with house_style(dark=False):
         figure, panels = canvas(7.2, 3.8, panels=2, same_scales=True)
-        for ax, kind, title in zip(panels, ("value", "slope"), ("tanh", "its slope"), strict=True):
+        for ax, kind, title in zip(panels, ("value", "slope"), ("each tanh", "its slope"), strict=True):
             _draw_errors(ax, suite["rows"], kind)
-            ax.set(xlabel="rank", title=f"error of each {title}" if kind == "value" else f"error of {title}")
+            ax.set(xlabel="rank", title=f"error of {title}")
         panels[0].set_ylabel("largest error")
-        panels[1].legend(loc="upper right", ncols=1)
+        panels[1].legend(handles=_legend(suite["rows"]), loc="upper right")
         save(figure, "additive-lift-errors", suite)
 
 
+def _looks(rows: list[dict]) -> dict[float, tuple[str, str]]:
+    """Colour and marker of each reach."""
+    reaches = sorted({row["reach"] for row in rows})
+    return dict(zip(reaches, zip(COLOURS, ("o", "s", "^"), strict=False), strict=True))
+
+
 def _draw_errors(ax: Axes, rows: list[dict], kind: str) -> None:
-    for reach, colour, marker in zip(
-        sorted({row["reach"] for row in rows}), COLOURS[:3][::-1], ("o", "s", "^"), strict=True
-    ):
+    for reach, (colour, marker) in _looks(rows).items():
         chosen = [row for row in rows if row["reach"] == reach]
         ranks = [row["rank"] for row in chosen]
-        seen, said = ([row[f"{kind}_{what}"] for row in chosen] for what in ("observed", "promised"))
-        ax.semilogy(ranks, said, color=colour, label=f"promised, |a|, |b| ≤ {reach:g}")
-        ax.semilogy(ranks, seen, color=colour, linestyle="none", marker=marker, markersize=4, label="observed")
+        ax.semilogy(ranks, [row[f"{kind}_promised"] for row in chosen], color=colour)
+        observed = [row[f"{kind}_observed"] for row in chosen]
+        ax.semilogy(ranks, observed, color=colour, linestyle="none", marker=marker, markersize=4)
     ax.grid(axis="y", linewidth=0.4, alpha=0.4)
+
+
+def _legend(rows: list[dict]) -> list[Line2D]:
+    ranges = [
+        Line2D([], [], color=colour, marker=marker, markersize=4, label=f"|a|, |b| ≤ {reach:g}")
+        for reach, (colour, marker) in _looks(rows).items()
+    ]
+    promised = Line2D([], [], color=TRUTH, label="promised")
+    return [
+        *ranges,
+        promised,
+        Line2D([], [], color=TRUTH, linestyle="none", marker="o", markersize=4, label="observed"),
+    ]
 
 
 FIGURES = {

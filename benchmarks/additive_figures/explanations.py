@@ -31,7 +31,6 @@ def draw_reciprocals() -> None:
         tile = figure.add_axes((0.4125, 0.035, 0.175, 0.18))
         largest = np.abs(total).max()
         _draw_tile(tile, total, cmap=SIGNED, vmin=-largest, vmax=largest)
-        tile.set_title("", fontsize=9)
         figure.text(0.605, 0.125, r"$w^\top \tanh(a + b)$ of four units", fontsize=9, va="center")
         save(figure, "additive-reciprocals", [QUERIES, KEYS, UNITS, SEED])
 
@@ -43,10 +42,21 @@ def _draw_unit(figure: Figure, left: float, unit: int, u: np.ndarray, v: np.ndar
     bottom = 0.645
     _draw_tile(figure.add_axes((left, bottom, thin, height)), u[:, None], **scale)
     _draw_tile(figure.add_axes((left + 0.035, bottom + height + 0.014, width, thin * 1.4)), v[None, :], **scale)
-    _draw_tile(figure.add_axes((left + 0.035, bottom, width, height)), 1 + np.outer(u, v), cmap=WEIGHTS, norm=LogNorm(0.5, 200))
+    _draw_tile(
+        figure.add_axes((left + 0.035, bottom, width, height)), 1 + np.outer(u, v), cmap=WEIGHTS, norm=LogNorm(0.5, 200)
+    )
     figure.text(left + 0.0125, bottom + height + 0.01, "$u_%d$" % (unit + 1), ha="center", va="bottom", fontsize=9)
-    figure.text(left + 0.035 + width / 2, bottom + height + 0.058, "$v_%d$" % (unit + 1), ha="center", va="bottom", fontsize=9)
-    figure.text(left + 0.035 + width / 2, bottom - 0.015, "$d_%d = 1 + u_%d v_%d$" % ((unit + 1,) * 3), ha="center", va="top", fontsize=9)
+    figure.text(
+        left + 0.035 + width / 2, bottom + height + 0.058, "$v_%d$" % (unit + 1), ha="center", va="bottom", fontsize=9
+    )
+    figure.text(
+        left + 0.035 + width / 2,
+        bottom - 0.015,
+        "$d_%d = 1 + u_%d v_%d$" % ((unit + 1,) * 3),
+        ha="center",
+        va="top",
+        fontsize=9,
+    )
 
 
 def _draw_tree(figure: Figure) -> None:
@@ -68,8 +78,8 @@ def _draw_tree(figure: Figure) -> None:
     joined = r"$w_1 + \cdots + w_4 - 2\,(n_{12} d_{34} + n_{34} d_{12}) \times \dfrac{1}{d_{12} d_{34}}$"
     ax.text(0.5, 0.32, joined, ha="center", va="center", fontsize=10)
     ax.text(0.045, 0.962, r"once a token:  $u = e^{2a}$,  $v = e^{2b}$", color=COLOURS[1], fontsize=9)
-    ax.text(0.4, 0.962, "each pair and unit:  one multiply and add", color=COLOURS[0], fontsize=9)
-    ax.text(0.79, 0.318, "the only reciprocal", fontsize=9, va="center", weight="bold")
+    ax.text(0.4, 0.962, "each pair and unit:  one multiplication and addition", color=COLOURS[0], fontsize=9)
+    ax.text(0.73, 0.318, "← one reciprocal for four units", fontsize=9, va="center", color=COLOURS[2])
 
 
 def _draw_tile(ax: Axes, numbers: np.ndarray, **scale: object) -> None:

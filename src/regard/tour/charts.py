@@ -24,7 +24,7 @@ class Curves:
     """Curves over one pair of axes.
 
     x, y: the ranges. log_x, log_y: logarithmic. ticks: along x; without them even ones.
-    places: where a marker may stand, one for each step of a control.
+    places: where a marker may stand, one for each step of a control. caption: a sentence below it, where it needs one.
     """
 
     series: Sequence[Series]
@@ -36,6 +36,7 @@ class Curves:
     log_y: bool = False
     ticks: Sequence[float] = ()
     places: Sequence[float] = ()
+    caption: str = ""
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,12 @@ class Bar:
 
 @dataclass(frozen=True)
 class Bars:
-    """Bars below each other. most: the value of the whole width. keys: what each look means, (name, look)."""
+    """Bars below each other. most: the value of the whole width. keys: what each look means, (name, look).
+
+    caption: a sentence below them, where they need one.
+    """
 
     bars: Sequence[Bar]
     most: float
     keys: Sequence[tuple[str, str]] = ()
+    caption: str = ""

@@ -7,12 +7,14 @@ from html import escape
 from importlib.resources import files
 
 from regard.errors import RegardError
+from regard.tour.charts import Bars, Curves
 from regard.tour.page.drawing import render
 from regard.tour.page.formulas import FORMULAS
 from regard.tour.station import Station
 
 HERE = files(__name__.rpartition(".")[0])
-# A place on the page: {{name}} for a number, {{math:name}} for a formula, {{chart:name what it shows}} for a chart.
+# A place on the page: {{name}} for a number, {{math:name}} for a formula, {{chart:name what it shows}} for a chart,
+# {{each:name}} for all charts whose names begin with "name.", each as a figure with its caption.
 PLACE = re.compile(r"\{\{([\w.:-]+)(?: ([^{}]+))?\}\}")
 
 
@@ -58,6 +60,8 @@ def fill(fragment: str, station: Station) -> str:
 
     def put(found: re.Match[str]) -> str:
         kind, _, name = found[1].rpartition(":")
+        if kind == "each":
+            return _figures([chart for one, chart in station.charts.items() if one.startswith(f"{name}.")])
         sources = {"": station.facts, "math": FORMULAS, "chart": station.charts}
         if kind not in sources or name not in sources[kind]:
             raise RegardError(
@@ -71,6 +75,13 @@ def fill(fragment: str, station: Station) -> str:
         return FORMULAS[name] if kind == "math" else escape(station.facts[name])
 
     return PLACE.sub(put, fragment)
+
+
+def _figures(charts: Sequence[Curves | Bars]) -> str:
+    return "\n".join(
+        f'<figure class="still">{render(one, one.caption)}<figcaption>{escape(one.caption)}</figcaption></figure>'
+        for one in charts
+    )
 
 
 def as_json(stations: Sequence[Station]) -> str:

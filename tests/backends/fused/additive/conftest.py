@@ -2,6 +2,7 @@
 
 import pytest
 
+from regard.backends.fused import INTERPRETED
 from regard.backends.fused.additive import plan, tables
 from regard.backends.fused.additive.tables import Tile
 
@@ -21,5 +22,21 @@ def _small_tiles(monkeypatch):
 
 @pytest.fixture
 def small_slabs(monkeypatch):
-    """Slabs of 16 queries and up to 48 keys."""
+    """Slabs of 16 queries, for 17 to 48 keys."""
     monkeypatch.setattr(tables, "SLAB", 16 * 48)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _prepared_once():
+    """Triton's interpreter prepares its language at a launch, and again in each call of a function in the kernel.
+
+    The second is half of its time and changes nothing, so it is left out.
+    """
+    if not INTERPRETED:
+        yield
+        return
+    from triton.runtime.interpreter import InterpretedFunction
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(InterpretedFunction, "__call__", lambda self, *given, **named: self.rewrite()(*given, **named))
+        yield

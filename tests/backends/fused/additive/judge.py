@@ -4,6 +4,7 @@ The reference in float64 is the truth. Allowed is the band of tests/bounds.py, a
 an error of each tanh and of each of its derivatives, carried through softmax and the product rule.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -70,7 +71,7 @@ class Judged(NamedTuple):
 
     def complaints(self) -> list[str]:
         """One line for each result outside of what is allowed."""
-        promised = allowances(self.call)
+        promised = allowances(self.call, gradient="query" in self.found)
         wrong = []
         for name, right in self.exact.items():
             found, own = self.found[name], self.own[name]
@@ -87,15 +88,20 @@ class Judged(NamedTuple):
         return {name: ((self.found[name] - right).norm() / right.norm()).item() for name, right in self.exact.items()}
 
 
-def judged(call: Call, dtype: torch.dtype = torch.float32) -> Judged:
-    """Run a call, its numbers rounded to the dtype, by both backends."""
-    call = call.to(dtype)
-    return Judged(call, results(call, torch.float64, "reference"), results(call, dtype, "reference"), results(call, dtype))
+def judged(call: Call, dtype: torch.dtype = torch.float32, *, by: Callable[..., Results] | None = None) -> Judged:
+    """Run a call, its numbers rounded to the dtype, by both backends: all results, or those that `by` gives."""
+    call, run = call.to(dtype), by or results
+    return Judged(call, run(call, torch.float64, "reference"), run(call, dtype, "reference"), run(call, dtype))
 
 
 def disagreements(call: Call, dtype: torch.dtype = torch.float32) -> list[str]:
     """What triton gets wrong. Empty when it keeps its promise."""
     return judged(call, dtype).complaints()
+
+
+def pooled(call: Call, dtype: torch.dtype = torch.float32, backend: str = "triton") -> Results:
+    """Output and log_mass alone, computed in `dtype`."""
+    return dict(zip(("output", "log_mass"), record_of(call.to(dtype), backend), strict=True))
 
 
 def results(call: Call, dtype: torch.dtype = torch.float32, backend: str = "triton") -> Results:
@@ -145,14 +151,14 @@ def plan_of(call: Call, *, gradient: bool = True) -> Plan:
     return plan(problem, gradient=gradient)
 
 
-def allowances(call: Call) -> dict[str, float]:
+def allowances(call: Call, *, gradient: bool = True) -> dict[str, float]:
     """What the plan's promise allows beside rounding.
 
     A score is off by e = error |w|_1, so a weight by the factor exp(2 e) and an output by exp(2 e) - 1 times the mean
     distance of the values from it; the gradients follow by the product rule, with an output rounded to its dtype.
     Where lifted, products and changes are rounded too.
     """
-    chosen = plan_of(call)
+    chosen = plan_of(call, gradient=gradient)
     cut, halved = (TF32, HALF) if chosen.rank else (0.0, 0.0)
     coarse = torch.finfo(call.value.dtype).eps / 2
     call = call.to(torch.float64)

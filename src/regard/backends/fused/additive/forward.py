@@ -44,41 +44,39 @@ def key_bias_of(call: Call, sides: Sides) -> Tensor | None:
 
 def scores_of(call: Call, sides: Sides, slab: Slab) -> Tensor:
     """Scores (elements, rows, columns) in float32: without bias and mask, and where lifted in the lift's own terms."""
-    columns = columns_of(call.keys)
-    row_blocks, key_blocks = slab.rows // tables.BLOCK, columns // tables.BLOCK
-    query, key = sides
+    columns, (query, key) = columns_of(call.keys), sides
     common = {
         "first_batch": slab.first_batch,
         "first_row": slab.first_row,
         "inner": call.inner,
         "queries": call.queries,
         "keys": call.keys,
-        "row_blocks": row_blocks,
-        "key_blocks": key_blocks,
         "key_columns": columns,
         "UNITS": call.units,
         "FAST": not INTERPRETED,
-        "BM": tables.BLOCK,
-        "BN": tables.BLOCK,
-        **tables.SCORE.options(),
     }
     tokens = operand(call.query), operand(call.key)
     if isinstance(query, Features) and isinstance(key, Features):
         rows = group_of(query.features, call, slab)[:, slab.first_row : slab.first_row + slab.rows]
         scores = product(rows, group_of(key.features, call, slab).mT)
+        row_blocks, key_blocks = slab.rows // tables.BLOCK, columns // tables.BLOCK
         run_programs(
             patch_scores, slab.elements * row_blocks * -(-key_blocks // tables.SPAN),
             *tokens, shared(query.flags), shared(key.flags), shared(query.alone), shared(key.alone),
-            shared(call.weight), scores, **common, PADDED=padded(call.units), SPAN=tables.SPAN,
+            shared(call.weight), scores, **common, row_blocks=row_blocks, key_blocks=key_blocks,
+            PADDED=padded(call.units), SPAN=tables.SPAN, BM=tables.BLOCK, BN=tables.BLOCK,
         )  # fmt: skip
         return scores
     assert isinstance(query, Columns)
     assert isinstance(key, Columns)
-    scores = call.weight.new_empty(slab.elements, slab.rows, columns)
+    scores, tile = call.weight.new_empty(slab.elements, slab.rows, columns), tables.SCORE
+    row_blocks, key_blocks = slab.rows // tile.queries, columns // tile.keys
     run_programs(
         exact_scores, slab.elements * row_blocks * key_blocks,
         *tokens, shared(query.exps), shared(key.exps), shared(query.tanhs), shared(key.tanhs), shared(query.reach),
-        shared(key.reach), shared(call.weight), scores, **common, query_columns=query.exps.shape[-1], band=call.band,
+        shared(key.reach), shared(call.weight), scores, **common, row_blocks=row_blocks, key_blocks=key_blocks,
+        query_columns=query.exps.shape[-1], band=call.band, BLOCK=tables.BLOCK, BM=tile.queries, BN=tile.keys,
+        **tile.options(),
     )  # fmt: skip
     return scores
 

@@ -1,10 +1,10 @@
 """The backward kernel of exact scores: from the changes of a slab's scores to the gradients of one side's tokens.
 
-da_h = w_h sum_j dS_ij (1 - tanh^2(a_ih + b_jh)) and dw_h = sum_ij dS_ij tanh(a_ih + b_jh), where two hidden units share a
-reciprocal (`pairs`): four would need too many registers. The same kernel serves both sides: "own" are the tokens whose
-gradient it forms, "other" those it sums over.
+da_h = w_h sum_j dS_ij (1 - tanh^2(a_ih + b_jh)) and dw_h = sum_ij dS_ij tanh(a_ih + b_jh), where two hidden units share
+a reciprocal (`pairs`): four would need too many registers. The same kernel serves both sides: "own" are the tokens
+whose gradient it forms, "other" those it sums over.
 """
-# ruff: noqa: N803, RUF005, SIM108 - Triton's dialect: capital constants, tuples by +, one type in both arms of an `if`
+# ruff: noqa: N803, RUF005 - Triton's dialect: capital constants, tuples by +, one type in both arms of an `if`
 
 import triton
 import triton.language as tl

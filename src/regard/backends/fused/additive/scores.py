@@ -46,7 +46,7 @@ def direct_scores(query, key, weight, batch, inner, m, n, queries, keys, UNITS: 
 def exact_scores(
     query, key, query_exps, key_exps, query_tanhs, key_tanhs, query_reach, key_reach, weight, slab,
     first_batch, first_row, inner, queries, keys, row_blocks, key_blocks, query_columns, key_columns, band,
-    UNITS: tl.constexpr, FAST: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    UNITS: tl.constexpr, BLOCK: tl.constexpr, FAST: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """Write a tile of the slab (elements, rows, key_columns).
 
@@ -58,8 +58,8 @@ def exact_scores(
     if not is_outside(n0 - (row + BM - 1), n0 + BN - 1 - row, band):
         m, n = row + tl.arange(0, BM), n0 + tl.arange(0, BN)
         weights = start(weight, batch, inner)
-        far = tl.load(start(query_reach, batch, inner) + row // BM)
-        near = tl.load(start(key_reach, batch, inner) + block)
+        far = tl.load(start(query_reach, batch, inner) + row // BLOCK)
+        near = tl.load(start(key_reach, batch, inner) + n0 // BLOCK)
         if (far <= NEAR) & (near <= NEAR):
             a, b = start(query_tanhs, batch, inner) + m, start(key_tanhs, batch, inner) + n
             scores = scores_of(a, b, weights, query_columns, key_columns, UNITS, BM, BN, SUM, FAST)

@@ -55,7 +55,8 @@ def _columns(tokens: Tensor) -> Columns:
     exps, tanhs = (_single(tokens, outer, inner, units, columns) for _ in range(2))
     reach = _single(tokens, outer, inner, blocks)
     run_programs(
-        expand_tokens, outer * inner * blocks, operand(tokens), exps, tanhs, reach, inner=inner, count=count, columns=columns, blocks=blocks,
+        expand_tokens, outer * inner * blocks,
+        operand(tokens), exps, tanhs, reach, inner=inner, count=count, columns=columns, blocks=blocks,
         UNITS=units, BT=tables.BLOCK, BU=min(padded(units), 32), num_warps=tables.LIFT_WARPS,
     )  # fmt: skip
     return Columns(tokens, exps, tanhs, reach)
@@ -71,7 +72,8 @@ def _features(call: Call, tokens: Tensor, side: Side, *, weighted: bool) -> Feat
     flags = tokens.new_empty(outer, inner, blocks, dtype=torch.int32)
     parts = columns // tables.LIFT_TOKENS
     run_programs(
-        lift_tokens, outer * inner * parts, operand(tokens), shared(call.weight), side.values, side.alone, features, alone, flags,
+        lift_tokens, outer * inner * parts,
+        operand(tokens), shared(call.weight), side.values, side.alone, features, alone, flags,
         inner=inner, count=count, columns=columns, blocks=parts,
         REACH=side.reach, CELLS=CELLS, RANK=rank, UNITS=units, PADDED=padded(units), WEIGHTED=weighted,
         BLOCK=tables.BLOCK, BT=tables.LIFT_TOKENS, num_warps=tables.LIFT_WARPS,

@@ -6,7 +6,7 @@ import pytest
 
 from regard.tour import results
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SHIPPED = sorted((ROOT / "src" / "regard" / "tour" / "results").glob("*.json"))
 KEPT = ROOT / "benchmarks" / "results"
 

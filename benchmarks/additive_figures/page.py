@@ -1,0 +1,181 @@
+"""The generated parts of docs/additive.md: captions and tables, each between its markers."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.additive_figures.curves import setting
+from benchmarks.additive_figures.files import kept
+from benchmarks.measure import LARGEST_DRIFT
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "additive.md"
+BEGIN, END = "<!-- generated: additive {} -->\n", "<!-- end -->"
+# What tiles beyond the lift's range take in a lifted call: its floor is that of a call without any lift.
+EXACT_ONLY = ("exact_scores", "pull_tokens")
+
+
+def write() -> None:
+    """Put every part between its markers."""
+    text = PAGE.read_text(encoding="utf-8")
+    for name, render in PARTS.items():
+        before, after = BEGIN.format(name), END
+        head, rest = text.split(before)
+        text = head + before + render() + after + rest.split(after, 1)[1]
+    PAGE.write_text(text, encoding="utf-8")
+
+
+def figure(name: str, alt: str, caption: str) -> str:
+    """A figure of the page; it is turned light on dark where the page is."""
+    lines = [f"```{{figure}} figures/{name}.svg", f":alt: {alt}", ":width: 100%", ":figclass: cell_output", "", caption]
+    return "\n".join([*lines, "```", ""])
+
+
+def time_figure() -> str:
+    """Time against length."""
+    caption = f"Forward and backward together on {setting()}; medians. {_ends()}"
+    return figure("additive-time", "Time against length of the textbook, exact and lifted forms", caption)
+
+
+def memory_figure() -> str:
+    """Memory against length."""
+    caption = f"Peak memory beyond the inputs, forward and backward together, on {setting()}. {_ends()}"
+    return figure("additive-memory", "Memory against length of the textbook, exact and lifted forms", caption)
+
+
+def _ends() -> str:
+    curve = kept("additive-cuda")["curve"]
+    last = max(row["tokens"] for row in curve if "textbook" in row["seconds"])
+    return (
+        f"The textbook form in plain operations was run up to {last:,} tokens, the compiled one at the table's sizes."
+    )
+
+
+def errors_figure() -> str:
+    """Errors of the lift against its rank."""
+    suite = kept("lift-errors")
+    caption = (
+        f"The lift's error against its rank. Lines: the promise. Dots: the largest error of {suite['pairs']:,} pairs, "
+        "tables and features rounded as the kernels do. Beyond the bend no rank helps: it is the rounding of float16."
+    )
+    return figure("additive-lift-errors", "Error of value and slope against rank, promised and observed", caption)
+
+
+def why_block() -> str:
+    """What `regard.why` said of the longest lifted call that was compared, forward and backward."""
+    rows = [row for row in kept("additive-cuda")["rows"] if row["tolerance"] and row["backward"]]
+    row = max(rows, key=lambda row: row["tokens"])
+    said = row["bound"].replace("; ", ";\n    ").replace(": ", ":\n    ")
+    call = f"{_size_of(row['batch'], row['tokens'])}, tolerance={row['tolerance']:g}, gradients wanted"
+    return f"```text\n# {call}\nbackend: {row['backend']}\n  error of a score: {said}\n```\n"
+
+
+def speed_table(name: str) -> str:
+    """One suite of `benchmarks.additive`."""
+    suite = kept(name)
+    machine = suite["machine"]
+    sizes = {(row["hidden"], row["value_dim"]) for row in suite["rows"]}
+    ((hidden, value_dim),) = sizes
+    threads = f", {machine['threads']} threads" if suite["device"] == "cpu" else ""
+    where = f"{machine['processor']}{threads}, torch {machine['torch']}"
+    lines = [
+        f"On {where}; hidden {hidden}, values of {value_dim}, float32:",
+        "",
+        "| batch x queries x keys | direction | tolerance | against | theirs | regard | ratio | worst error | peak memory |",
+        "|---|---|---|---|---|---|---|---|---|",
+        *(_compared(row) for row in suite["rows"]),
+        *(_alone(row, hidden) for row in suite.get("longest", ())),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _compared(row: dict) -> str:
+    (peer, theirs), (library, ours) = row["seconds"].items()
+    noisy = " (noisy)" if row["drift"] > LARGEST_DRIFT else ""
+    memory = row.get("peak_bytes") or {}
+    return _line(
+        _size_of(row["batch"], row["tokens"]),
+        "forward + backward" if row["backward"] else "forward",
+        _tolerance(row),
+        peer,
+        _time(theirs["median"]),
+        _time(ours["median"]),
+        f"{row['ratio'][library]:.1f}x{noisy}",
+        f"{max(row['errors'][library]):.1e}",
+        f"{_bytes(memory[library])} against {_bytes(memory[peer])}" if memory else "",
+    )
+
+
+def _alone(row: dict, hidden: int) -> str:
+    """A length at which no textbook form runs: what its largest tensor would take."""
+    textbook = f"nobody: the textbook form's tensor is {_bytes(4 * row['tokens'] ** 2 * hidden)}"
+    (ours,) = row["seconds"].values()
+    cells = (_tolerance(row), textbook, "", _time(ours["median"]), "", "", _bytes(row["peak_bytes"]))
+    return _line(_size_of(1, row["tokens"]), "forward + backward", *cells)
+
+
+def kernels_table() -> str:
+    """Each kernel of four calls beside its floor; torch's own small ones are one row."""
+    suite = kept("additive-kernels-cuda")
+    size, ceilings = suite["size"], suite["ceilings"]
+    lines = [
+        f"On {suite['machine']['processor']}, {_size_of(size['batch'], size['tokens'])}, hidden {size['hidden']}, "
+        f"values of {size['value_dim']}. Measured ceilings: {ceilings['matrix_flops'] / 1e12:.0f} Tflop/s in a large "
+        f"float16 product, {ceilings['copied_bytes'] / 1e12:.2f} TB/s in a copy; "
+        f"{ceilings['multiprocessors']} multiprocessors at {ceilings['clock_after_products'] / 1e9:.2f} GHz.",
+        "",
+        "| call | kernel | launches | time | floor | floor / time | held by |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for call in dict.fromkeys(row["call"] for row in suite["rows"]):
+        rows = [row for row in suite["rows"] if row["call"] == call]
+        known = [row for row in rows if re.fullmatch(r"\w+( product)?", row["kernel"])]
+        rest = [row for row in rows if row not in known]
+        lines += [_kernel(row) for row in known]
+        if rest:
+            launches, time = sum(row["launches"] for row in rest), sum(row["ms"] for row in rest)
+            lines.append(_line(call, "small ones of torch", str(launches), f"{time:.3f} ms", "", "", ""))
+    return "\n".join(lines) + "\n"
+
+
+def _kernel(row: dict) -> str:
+    name = row["kernel"] if " " in row["kernel"] else f"`{row['kernel']}`"
+    start = (row["call"], name, str(row["launches"]), f"{row['ms']:.3f} ms")
+    patched = row["call"].startswith("lifted") and row["kernel"] in EXACT_ONLY
+    if row["floor_ms"] is None or patched:
+        return _line(*start, "", "", "looks for tiles beyond the range" if patched else "")
+    return _line(*start, f"{row['floor_ms']:.3f} ms", f"{row['floor_ms'] / row['ms']:.0%}", row["bound_by"])
+
+
+def _line(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _size_of(batch: int, tokens: int) -> str:
+    return f"{batch} x {tokens} x {tokens}"
+
+
+def _tolerance(row: dict) -> str:
+    return "none" if row.get("tolerance") is None else f"{row['tolerance']:g}"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
+
+
+def _bytes(size: float) -> str:
+    for unit, name in ((2**40, "TiB"), (2**30, "GiB")):
+        if size >= unit:
+            return f"{size / unit:.3g} {name}"
+    return f"{size / 2**20:.0f} MiB"
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "time": time_figure,
+    "memory": memory_figure,
+    "errors": errors_figure,
+    "why": why_block,
+    "speed on a GPU": lambda: speed_table("additive-cuda"),
+    "speed on a CPU": lambda: speed_table("additive"),
+    "kernels": kernels_table,
+}

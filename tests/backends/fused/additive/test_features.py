@@ -1,0 +1,194 @@
+"""The lift inside kernels keeps its promise: scores and slopes within the plan's error, outliers exact, mates untouched."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests import bounds
+from tests.backends.fused.additive.judge import (
+    Call,
+    disagreements,
+    drawn,
+    plan_of,
+    record_of,
+    results,
+    score_of,
+    scores_of,
+    true_scores,
+)
+
+import regard
+from regard import Mask
+from regard.backends.fused.additive import tables
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
+SINGLE = torch.finfo(torch.float32).eps
+LOOSE = 2e-2
+DIAGONAL = Mask.window(0, 0, align="top_left")
+
+
+def lifted(*sizes, **settings) -> Call:
+    """A call whose tokens lie within its range, and whose tolerance allows the lift."""
+    return within(drawn(*sizes, **{"spread": 0.7, "tolerance": LOOSE} | settings))
+
+
+def within(call: Call) -> Call:
+    call = call._replace(query=call.query.clamp(-1.99, 1.99), key=call.key.clamp(-1.99, 1.99))
+    assert plan_of(call).rank > 0
+    return call
+
+
+def test_every_result_is_within_what_the_plan_allows():
+    assert disagreements(lifted(17, 18, hidden=5, tolerance=5e-3, bias=torch.randn(17, 18))) == []
+
+
+@pytest.mark.usefixtures("small_slabs")
+def test_several_slabs_masks_and_an_empty_row():
+    call = lifted(17, 18, value_dim=1, batch=(2,), mask=Mask.causal(align="top_left") & Mask.lengths(torch.tensor([18, 0])))
+    assert disagreements(call) == []
+
+
+def test_shared_axes_and_weights_per_head():
+    assert disagreements(lifted(5, 7, batch=(2, 2), key_batch=(2, 1), heads=(2,))) == []
+
+
+def test_values_in_two_chunks():
+    assert disagreements(lifted(5, 7, value_dim=130)) == []
+
+
+def test_outliers_are_exact_in_a_call_that_is_lifted():
+    """Blocks with a token beyond the range are computed exactly, in both directions, beside lifted ones."""
+    call = lifted(17, 33, value_dim=1)
+    query, key = call.query.clone(), call.key.clone()
+    query[3, 2], key[20, 1] = 30.0, -9.0
+    assert disagreements(call._replace(query=query, key=key)) == []
+
+
+@given(
+    reach=st.sampled_from([(2.0, 2.0), (1.0, 5.0)]),
+    tolerance=st.sampled_from([5e-3, 2e-2]),
+    spread=st.floats(-3, 0.5),
+    outliers=st.booleans(),
+    exponents=st.tuples(st.floats(-6, 6), st.floats(-6, 6)),
+    hidden=st.integers(1, 5),
+    seed=st.integers(0, 2**31),
+)
+@settings(max_examples=6)
+def test_values_and_slopes_of_pairs_keep_the_promise(reach, tolerance, spread, outliers, exponents, hidden, seed):
+    """Each query sees its own key alone: log_mass is a score, and a gradient of log_mass its slopes.
+
+    The changes are 1 or 0, which half precision shows, so that nothing is rounded but features.
+    """
+    torch.manual_seed(seed)
+    low, high = sorted(exponents)
+    weight = 10 ** (low + (high - low) * torch.rand(hidden)) * torch.randn(hidden).sign()
+    call = drawn(16, 16, hidden, 1, spread=10**spread, mask=DIAGONAL, tolerance=tolerance, reach=reach)
+    call = call._replace(weight=weight)
+    if not outliers:
+        call = call._replace(query=call.query.clamp(-reach[0], reach[0]), key=call.key.clamp(-reach[1], reach[1]))
+    chosen = plan_of(call)
+    assert chosen.rank > 0
+    leaves = {name: call.leaves[name].requires_grad_() for name in ("query", "key", "weight")}
+    _, scores = record_of(call._replace(**leaves))
+    found = torch.autograd.grad(scores.sum(), list(leaves.values()))
+
+    tanh = torch.tanh(call.query.double() + call.key.double())
+    slopes, size = (1 - tanh**2) * weight, weight.double().abs()
+    # Single precision: additions of a handful of numbers, of the size of what is added.
+    error = chosen.error + 16 * SINGLE
+    bounds.assert_close(scores, tanh @ weight.double(), error * size.sum().item(), "scores")
+    bounds.assert_close(found[0], slopes, error * size.max().item(), "slopes by query")
+    bounds.assert_close(found[1], slopes, error * size.max().item(), "slopes by key")
+    bounds.assert_close(found[2], tanh.sum(0), 16 * error, "sums of tanh")
+
+
+PLACES = {
+    "constant": lambda tokens: torch.full_like(tokens, 1.3),
+    "the ends of the range": lambda tokens: 2 * tokens.sign(),
+    "just beyond": lambda tokens: 2.0001 * tokens.sign(),
+    "1e4 and -1e4": lambda tokens: 1e4 * tokens.sign(),
+    "all saturated": lambda tokens: 30 + tokens.abs(),
+    "zero": torch.zeros_like,
+}
+
+
+@pytest.mark.parametrize(
+    ("place", "size"),
+    [*((place, 1.0) for place in PLACES), *(("the ends of the range", size) for size in (1e-6, 1e6))],
+)
+def test_scores_of_hard_activations_keep_the_promise(place, size):
+    call = drawn(5, 7, tolerance=LOOSE)
+    call = call._replace(query=PLACES[place](call.query), key=PLACES[place](call.key), weight=size * torch.randn(4))
+    chosen = plan_of(call)
+    assert chosen.rank > 0
+    worst = (scores_of(call, chosen) - true_scores(call)).abs().max()
+    assert worst <= (chosen.error + 16 * SINGLE) * call.weight.double().abs().sum()
+
+
+def test_the_promise_is_not_an_empty_one():
+    call = lifted(32, 32, hidden=1)
+    worst = (scores_of(call, plan_of(call)) - true_scores(call)).abs().max() / call.weight.abs().sum()
+    assert plan_of(call).error / 20 <= worst <= plan_of(call).error
+
+
+def test_rows_and_columns_of_outliers_have_exact_scores():
+    call = lifted(17, 33)
+    query, key = call.query.clone(), call.key.clone()
+    query[3, 2], key[20, 1] = 30.0, math.inf
+    call = call._replace(query=query, key=key)
+    off = (scores_of(call, plan_of(call)) - true_scores(call)).abs()
+    exact = torch.zeros(17, 33, dtype=torch.bool)
+    exact[:16], exact[:, 16:32] = True, True
+    assert off[exact].max() <= 32 * SINGLE * call.weight.abs().sum()
+    assert off[~exact].max() > 32 * SINGLE * call.weight.abs().sum()
+
+
+def test_a_token_that_is_no_number_stays_in_its_row_and_column():
+    call = lifted(17, 18)
+    query, key = call.query.clone(), call.key.clone()
+    query[2, 1], key[17, 0] = math.nan, math.nan
+    bad = torch.zeros(17, 18, dtype=torch.bool)
+    bad[2], bad[:, 17] = True, True
+    assert torch.equal(scores_of(call._replace(query=query, key=key), plan_of(call)).isnan(), bad)
+
+
+def test_an_outlier_changes_nothing_for_its_batch_mates():
+    call = lifted(5, 7, batch=(2,))
+    query, key = call.query.clone(), call.key.clone()
+    query[0, 1, 1], key[0, 2, 0] = 50.0, -7.0
+    found, sound = results(call._replace(query=query, key=key)), results(call)
+    for name in ("output", "log_mass", "query", "key", "value"):
+        assert torch.equal(found[name][1], sound[name][1]), name
+        assert not torch.equal(found[name][0], sound[name][0]), name
+
+
+def test_what_an_element_gets_does_not_depend_on_the_batch_around_it():
+    call = lifted(5, 7, batch=(2,))
+    whole = record_of(call)
+    alone = record_of(call._replace(query=call.query[1:2], key=call.key[1:2], value=call.value[1:2]))
+    for one, other in zip(whole, alone, strict=True):
+        assert torch.equal(one[1:2], other)
+
+
+def test_evaluation_does_not_move_the_range():
+    call = lifted(5, 7)
+    score = score_of(call)
+    tokens = 100 * call.query, call.key, call.value
+    regard.attend(*tokens, score, backend="triton", tolerance=LOOSE)
+    with torch.no_grad():
+        regard.attend(*tokens, score.train(), backend="triton", tolerance=LOOSE)
+    assert score.reach.range == (2.0, 2.0)
+
+
+def test_tokens_are_lifted_in_parts_of_a_block(monkeypatch):
+    """Whatever their number in a program, a block is judged as a whole."""
+    call = lifted(16, 16)
+    query = call.query.clone()
+    query[1, 1] = 9.0
+    call = call._replace(query=query)
+    found = scores_of(call, plan_of(call))
+    monkeypatch.setattr(tables, "LIFT_TOKENS", 16)
+    assert torch.equal(scores_of(call, plan_of(call)), found)
