@@ -9,7 +9,7 @@ from regard.plots.look import COLOURS, TRUTH, canvas, house_style
 # In the order of the legend: colour, line and marker of each form.
 LOOKS = {
     "textbook": (COLOURS[1], "-", "s"),
-    "textbook, torch.compile": (COLOURS[4], "--", "D"),
+    "textbook, torch.compile": (COLOURS[3], "--", "D"),
     "exact": (COLOURS[0], "-", "o"),
     "lifted": (COLOURS[2], "-", "^"),
 }

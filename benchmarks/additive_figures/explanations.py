@@ -38,25 +38,17 @@ def draw_reciprocals() -> None:
 def _draw_unit(figure: Figure, left: float, unit: int, u: np.ndarray, v: np.ndarray) -> None:
     """One unit's tile with its margins."""
     scale = {"cmap": "Oranges", "norm": LogNorm(0.02, 50)}
-    width, height, thin = 0.165, 0.20, 0.026
-    bottom = 0.645
+    width, height, thin, bottom = 0.165, 0.20, 0.026, 0.645
+    inner, top, number = left + 0.035, bottom + height, unit + 1
     _draw_tile(figure.add_axes((left, bottom, thin, height)), u[:, None], **scale)
-    _draw_tile(figure.add_axes((left + 0.035, bottom + height + 0.014, width, thin * 1.4)), v[None, :], **scale)
-    _draw_tile(
-        figure.add_axes((left + 0.035, bottom, width, height)), 1 + np.outer(u, v), cmap=WEIGHTS, norm=LogNorm(0.5, 200)
-    )
-    figure.text(left + 0.0125, bottom + height + 0.01, "$u_%d$" % (unit + 1), ha="center", va="bottom", fontsize=9)
-    figure.text(
-        left + 0.035 + width / 2, bottom + height + 0.058, "$v_%d$" % (unit + 1), ha="center", va="bottom", fontsize=9
-    )
-    figure.text(
-        left + 0.035 + width / 2,
-        bottom - 0.015,
-        "$d_%d = 1 + u_%d v_%d$" % ((unit + 1,) * 3),
-        ha="center",
-        va="top",
-        fontsize=9,
-    )
+    _draw_tile(figure.add_axes((inner, top + 0.014, width, thin * 1.4)), v[None, :], **scale)
+    denominators = figure.add_axes((inner, bottom, width, height))
+    _draw_tile(denominators, 1 + np.outer(u, v), cmap=WEIGHTS, norm=LogNorm(0.5, 200))
+    centred = {"ha": "center", "fontsize": 9}
+    figure.text(left + 0.0125, top + 0.01, f"$u_{number}$", va="bottom", **centred)
+    figure.text(inner + width / 2, top + 0.058, f"$v_{number}$", va="bottom", **centred)
+    told = f"$d_{number} = 1 + u_{number} v_{number}$"
+    figure.text(inner + width / 2, bottom - 0.015, told, va="top", **centred)
 
 
 def _draw_tree(figure: Figure) -> None:
@@ -73,7 +65,7 @@ def _draw_tree(figure: Figure) -> None:
         ax.plot([pair, 0.5], [0.43, 0.358], **line)
     ax.plot([0.5, 0.5], [0.282, 0.225], **line)
     for pair, (i, j) in zip(pairs, ((1, 2), (3, 4)), strict=True):
-        text = "$n_{%d%d} = w_%d d_%d + w_%d d_%d$,   $d_{%d%d} = d_%d d_%d$" % (i, j, i, j, j, i, i, j, i, j)
+        text = f"$n_{{{i}{j}}} = w_{i} d_{j} + w_{j} d_{i}$,   $d_{{{i}{j}}} = d_{i} d_{j}$"
         ax.text(pair, 0.468, text, ha="center", va="center", fontsize=9)
     joined = r"$w_1 + \cdots + w_4 - 2\,(n_{12} d_{34} + n_{34} d_{12}) \times \dfrac{1}{d_{12} d_{34}}$"
     ax.text(0.5, 0.32, joined, ha="center", va="center", fontsize=10)
@@ -90,13 +82,21 @@ def _draw_tile(ax: Axes, numbers: np.ndarray, **scale: object) -> None:
 
 
 def features() -> tuple[np.ndarray, ...]:
-    """Places (points,), f, phi (points, rank), g, psi likewise; phi is positive at the end of the range."""
+    """Places (points,), f, phi (points, rank), g, psi likewise.
+
+    Singular values come in equal twos, within which vectors may turn: here the even phi comes first, and both are
+    positive at the end of the range. Turning both sides alike leaves the sum of products as it is.
+    """
     lift = lift_of(REACH, REACH, RANK)
     at = np.linspace(-REACH, REACH, CELLS + 1)[::STEP]
     f, phi, g, psi = (
         table.numpy()[::STEP].astype(float)
         for table in (lift.query.alone, lift.query.values, lift.key.alone, lift.key.values)
     )
+    for first in range(0, RANK, 2):
+        two = slice(first, first + 2)
+        _, _, turned = np.linalg.svd(phi[:, two] + phi[::-1, two])
+        phi[:, two], psi[:, two] = phi[:, two] @ turned.T, psi[:, two] @ turned.T
     signs = np.where(phi[-1] < 0, -1.0, 1.0)
     return at, f, phi * signs, g, psi * signs
 

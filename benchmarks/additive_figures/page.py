@@ -11,6 +11,8 @@ from benchmarks.measure import LARGEST_DRIFT
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "additive.md"
 BEGIN, END = "<!-- generated: additive {} -->\n", "<!-- end -->"
+COLUMNS = ("size", "direction", "tolerance", "against", "theirs, ms", "ours, ms", "ratio", "error", "memory")
+UNBROKEN = "\u2011"  # a hyphen at which no line ends
 # What tiles beyond the lift's range take in a lifted call: its floor is that of a call without any lift.
 EXACT_ONLY = ("exact_scores", "pull_tokens")
 
@@ -27,7 +29,7 @@ def write() -> None:
 
 def figure(name: str, alt: str, caption: str) -> str:
     """A figure of the page; it is turned light on dark where the page is."""
-    lines = [f"```{{figure}} figures/{name}.svg", f":alt: {alt}", ":width: 100%", ":figclass: cell_output", "", caption]
+    lines = [f"```{{figure}} figures/{name}.svg", f":alt: {alt}", ":width: 100%", ":figclass: drawn", "", caption]
     return "\n".join([*lines, "```", ""])
 
 
@@ -79,10 +81,10 @@ def speed_table(name: str) -> str:
     threads = f", {machine['threads']} threads" if suite["device"] == "cpu" else ""
     where = f"{machine['processor']}{threads}, torch {machine['torch']}"
     lines = [
-        f"On {where}; hidden {hidden}, values of {value_dim}, float32:",
+        f"On {where}; batch x tokens², as many queries as keys; hidden {hidden}, values of {value_dim}, float32:",
         "",
-        "| batch x queries x keys | direction | tolerance | against | theirs | regard | ratio | worst error | peak memory |",
-        "|---|---|---|---|---|---|---|---|---|",
+        _line(*COLUMNS),
+        _line(*["---"] * len(COLUMNS)),
         *(_compared(row) for row in suite["rows"]),
         *(_alone(row, hidden) for row in suite.get("longest", ())),
     ]
@@ -98,19 +100,19 @@ def _compared(row: dict) -> str:
         "forward + backward" if row["backward"] else "forward",
         _tolerance(row),
         peer,
-        _time(theirs["median"]),
-        _time(ours["median"]),
+        _milliseconds(theirs["median"]),
+        _milliseconds(ours["median"]),
         f"{row['ratio'][library]:.1f}x{noisy}",
-        f"{max(row['errors'][library]):.1e}",
-        f"{_bytes(memory[library])} against {_bytes(memory[peer])}" if memory else "",
+        f"{max(row['errors'][library]):.1e}".replace("-", UNBROKEN),
+        f"{_bytes(memory[library])} / {_bytes(memory[peer])}" if memory else "",
     )
 
 
 def _alone(row: dict, hidden: int) -> str:
     """A length at which no textbook form runs: what its largest tensor would take."""
-    textbook = f"nobody: the textbook form's tensor is {_bytes(4 * row['tokens'] ** 2 * hidden)}"
+    textbook = f"none: textbook's tensor is {_bytes(4 * row['tokens'] ** 2 * hidden)}"
     (ours,) = row["seconds"].values()
-    cells = (_tolerance(row), textbook, "", _time(ours["median"]), "", "", _bytes(row["peak_bytes"]))
+    cells = (_tolerance(row), textbook, "", _milliseconds(ours["median"]), "", "", _bytes(row["peak_bytes"]))
     return _line(_size_of(1, row["tokens"]), "forward + backward", *cells)
 
 
@@ -124,27 +126,28 @@ def kernels_table() -> str:
         f"float16 product, {ceilings['copied_bytes'] / 1e12:.2f} TB/s in a copy; "
         f"{ceilings['multiprocessors']} multiprocessors at {ceilings['clock_after_products'] / 1e9:.2f} GHz.",
         "",
-        "| call | kernel | launches | time | floor | floor / time | held by |",
-        "|---|---|---|---|---|---|---|",
+        "| kernel | launches | ms | floor, ms | floor / time | held by |",
+        "|---|---|---|---|---|---|",
     ]
     for call in dict.fromkeys(row["call"] for row in suite["rows"]):
         rows = [row for row in suite["rows"] if row["call"] == call]
         known = [row for row in rows if re.fullmatch(r"\w+( product)?", row["kernel"])]
         rest = [row for row in rows if row not in known]
+        lines += [_line(f"**{call}**", "", f"**{sum(row['ms'] for row in rows):.3f}**", "", "", "")]
         lines += [_kernel(row) for row in known]
         if rest:
             launches, time = sum(row["launches"] for row in rest), sum(row["ms"] for row in rest)
-            lines.append(_line(call, "small ones of torch", str(launches), f"{time:.3f} ms", "", "", ""))
+            lines.append(_line("small ones of torch", str(launches), f"{time:.3f}", "", "", ""))
     return "\n".join(lines) + "\n"
 
 
 def _kernel(row: dict) -> str:
     name = row["kernel"] if " " in row["kernel"] else f"`{row['kernel']}`"
-    start = (row["call"], name, str(row["launches"]), f"{row['ms']:.3f} ms")
+    start = (name, str(row["launches"]), f"{row['ms']:.3f}")
     patched = row["call"].startswith("lifted") and row["kernel"] in EXACT_ONLY
     if row["floor_ms"] is None or patched:
         return _line(*start, "", "", "looks for tiles beyond the range" if patched else "")
-    return _line(*start, f"{row['floor_ms']:.3f} ms", f"{row['floor_ms'] / row['ms']:.0%}", row["bound_by"])
+    return _line(*start, f"{row['floor_ms']:.3f}", f"{row['floor_ms'] / row['ms']:.0%}", row["bound_by"])
 
 
 def _line(*cells: str) -> str:
@@ -152,15 +155,15 @@ def _line(*cells: str) -> str:
 
 
 def _size_of(batch: int, tokens: int) -> str:
-    return f"{batch} x {tokens} x {tokens}"
+    return f"{batch} x {tokens}²"
 
 
 def _tolerance(row: dict) -> str:
     return "none" if row.get("tolerance") is None else f"{row['tolerance']:g}"
 
 
-def _time(seconds: float) -> str:
-    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g}"
 
 
 def _bytes(size: float) -> str:

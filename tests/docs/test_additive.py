@@ -19,6 +19,11 @@ ALL = {**curves.FIGURES, **explanations.FIGURES}
 RENEW = "run python -m benchmarks.additive_figures"
 
 
+def words_in(figure):
+    """Labels that are text and not drawn letters."""
+    return set(re.findall(r">([^<>]{3,})</text>", figure.read_text(encoding="utf-8")))
+
+
 def test_every_generated_part_has_its_place():
     assert sorted(re.findall(r"^<!-- generated: additive (.*) -->$", TEXT, re.MULTILINE)) == sorted(page.PARTS)
 
@@ -53,10 +58,9 @@ def test_the_page_shows_every_figure():
 def test_a_figure_is_drawn_again_with_its_text_as_text(name, tmp_path, monkeypatch):
     monkeypatch.setattr(files, "FIGURES", tmp_path)
     ALL[name]()
-    new = set(re.findall(r">([^<>]{3,})</text>", (tmp_path / f"{name}.svg").read_text(encoding="utf-8")))
-    kept = (files.FIGURES.parent / f"{name}.svg", page.ROOT / "docs" / "figures" / f"{name}.svg")[1]
+    new = words_in(tmp_path / f"{name}.svg")
     assert len(new) >= 3
-    assert new == set(re.findall(r">([^<>]{3,})</text>", kept.read_text(encoding="utf-8"))), RENEW
+    assert new == words_in(page.ROOT / "docs" / "figures" / f"{name}.svg"), RENEW
 
 
 def test_curves_are_the_medians_and_the_compiled_form_is_among_them():
@@ -72,13 +76,16 @@ def test_curves_are_the_medians_and_the_compiled_form_is_among_them():
 
 def test_every_comparison_and_every_kernel_is_in_a_table():
     suite = files.kept("additive-cuda")
-    assert page.speed_table("additive-cuda").count("\n| ") == 1 + len(suite["rows"]) + len(suite.get("longest", ()))
-    table = page.kernels_table()
-    for row in files.kept("additive-kernels-cuda")["rows"]:
-        if re.fullmatch(r"\w+( product)?", row["kernel"]):
-            assert re.search(
-                rf"^\| {row['call']} \| `?{row['kernel']}`? \| .*\b{row['ms']:.3f} ms", table, re.MULTILINE
-            )
+    told = re.findall(r"^\| \d+ x \d+² \| ", page.speed_table("additive-cuda"), re.MULTILINE)
+    assert len(told) == len(suite["rows"]) + len(suite["longest"]) > 0
+    kernels = files.kept("additive-kernels-cuda")["rows"]
+    for call, part in re.findall(r"^\| \*\*(.+?)\*\* .*\n((?:\| [^*].*\n)+)", page.kernels_table(), re.MULTILINE):
+        rows = [row for row in kernels if row["call"] == call]
+        told = re.findall(r"^\| .+? \| (\d+) \| ([\d.]+) ", part, re.MULTILINE)
+        assert sum(int(launches) for launches, _ in told) == sum(row["launches"] for row in rows) > 0
+        assert sum(float(ms) for _, ms in told) == pytest.approx(sum(row["ms"] for row in rows), abs=0.01)
+        kernels = [row for row in kernels if row["call"] != call]
+    assert kernels == []
 
 
 def test_the_measured_errors_are_kept_for_every_rank_and_within_the_promise():
@@ -111,6 +118,8 @@ def test_the_functions_in_the_picture_are_those_of_tanh():
     lift = lift_of(explanations.REACH, explanations.REACH, explanations.RANK)
     made = f[:, None] + g + phi @ psi.T
     assert np.abs(made - np.tanh(at[:, None] + at)).max() <= lift.value_error
+    shown = phi[:, : explanations.SHOWN]
+    np.testing.assert_allclose(shown[::-1], shown * [1, -1, 1, -1], atol=1e-3)
 
 
 def test_the_command_refuses_what_it_does_not_know():

@@ -159,8 +159,7 @@ def backward_operator(
 
 @backward_operator.register_fake
 def _(results, tensors, *statics_and_needs):
-    empty = tensors[0].new_empty
-    return [x.new_empty(x.shape) if need else empty(0) for x, need in zip(tensors, statics_and_needs[-1], strict=True)]
+    return [x.new_empty(x.shape if need else 0) for x, need in zip(tensors, statics_and_needs[-1], strict=True)]
 
 
 def _setup(ctx, inputs, output) -> None:

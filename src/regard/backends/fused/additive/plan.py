@@ -34,8 +34,16 @@ def plan(problem: Problem, *, gradient: bool) -> Plan:
     tolerance = OWN_ROUNDING.get(form.query.dtype) if problem.tolerance is None else problem.tolerance
     if tolerance is None or tolerance <= exact.error or min(problem.queries, problem.keys) < LEAST_TOKENS:
         return exact
-    lift = lift_for(*form.reach, tolerance, gradient)
-    if lift is None or lift.rank * form.query.shape[-1] > WIDEST:
+    rank, error = _promise(*form.reach, tolerance, gradient)
+    if not rank or rank * form.query.shape[-1] > WIDEST:
         return exact
-    error = max(lift.value_error, lift.slope_error) if gradient else lift.value_error
-    return Plan(lift.rank, *form.reach, error)
+    return Plan(rank, *form.reach, error)
+
+
+@torch.compiler.assume_constant_result
+def _promise(query_reach: float, key_reach: float, tolerance: float, gradient: bool) -> tuple[int, float]:
+    """Rank and error of the lift that keeps a tolerance, 0 and 0 where there is none; a compiler need not look inside."""
+    lift = lift_for(query_reach, key_reach, tolerance, gradient)
+    if lift is None:
+        return 0, 0.0
+    return lift.rank, max(lift.value_error, lift.slope_error) if gradient else lift.value_error

@@ -1,0 +1,137 @@
+"""Without a package, the feature that needs it says in one sentence which extra brings it; everything else works."""
+
+import json
+
+import pytest
+from tests.promises import without
+
+# Each feature: the packages it needs, the extra that brings them, and a line that uses it.
+CORE = "import regard, torch; q = torch.randn(3, 2); regard.attend(q, q, q, {score!r}{more})"
+FEATURES: dict[str, tuple[tuple[str, ...], str, str]] = {
+    "dot": ((), "", CORE.format(score="scaled_dot", more="")),
+    "distance": ((), "", CORE.format(score="gaussian", more=', backend="blocked"')),
+    "layer": ((), "", "import regard, torch; regard.MultiHeadAttention(4, 2)(torch.randn(1, 3, 4))"),
+    "sums": ((), "", "from regard.regression.sums import pool"),
+    "characters": ((), "", "from regard.translation.vocabularies import learn; learn('characters', ['ab'])"),
+    "lists": ((), "", "from regard.translation.corpora import built_in; built_in('lists', train=2, valid=1, test=1)"),
+    "model": ((), "", "from regard.translation import Translator, Architecture, EncoderDecoder"),
+    "kernels": (("triton",), "triton", CORE.format(score="gaussian", more=', backend="triton"')),
+    "estimator": (
+        ("sklearn",),
+        "regard[regression]",
+        "from regard.regression import NadarayaWatson; NadarayaWatson('gaussian', 1.0).fit([[0.0], [1.0]], [0.0, 1.0])",
+    ),
+    "figure": (("matplotlib",), "regard[plots]", "import regard, torch; regard.plots.heatmap(torch.rand(2, 3))"),
+    "subwords": (
+        ("sentencepiece",),
+        "regard[translation]",
+        "from regard.translation.vocabularies import learn; learn('bpe', ['ab cd abcd'] * 3)",
+    ),
+    "folder": (
+        ("safetensors",),
+        "regard[translation]",
+        "import tempfile; from tests.translation.models import random_model, save_model\n"
+        "with tempfile.TemporaryDirectory() as f: save_model(f, random_model())",
+    ),
+    "bleu": (
+        ("sacrebleu",),
+        "regard[translation]",
+        "from regard.translation.extras import extra; extra('sacrebleu', 'evaluate')",
+    ),
+    "dates": (
+        ("babel",),
+        "regard[translation]",
+        "from regard.translation.corpora import built_in; built_in('dates', train=2, valid=1, test=1)",
+    ),
+    "numbers": (
+        ("num2words",),
+        "regard[translation]",
+        "from regard.translation.corpora import built_in; built_in('numbers', train=2, valid=1, test=1)",
+    ),
+    "blocks": (
+        ("dask",),
+        "regard[distributed]",
+        "from regard.regression.distributed.collections import dask_of_extra; dask_of_extra()",
+    ),
+    "commands": (
+        ("cyclopts", "rich"),
+        "regard[cli]",
+        "import sys; from regard.cli import main; sys.argv = ['regard', '--version']; main()",
+    ),
+    "studio": (
+        ("starlette", "uvicorn", "sklearn", "safetensors", "sentencepiece", "sacrebleu", "babel", "num2words"),
+        "regard[",
+        "from regard.studio.start import check_extras; check_extras()",
+    ),
+}
+PACKAGES = sorted({package for packages, _, _ in FEATURES.values() for package in packages})
+KNOWN = {("estimator", "sklearn"): "regard.regression hands on what Python says of scikit-learn"}
+LACKS = [
+    pytest.param(name, package, marks=pytest.mark.xfail(reason=KNOWN[name, package]) if (name, package) in KNOWN else ())
+    for name, (packages, _, _) in FEATURES.items()
+    for package in packages
+]
+
+# Tells of each feature how it ended: nothing where it works, its sentence where it is refused.
+TRYING = """
+import json
+from regard.errors import RegardError
+told = {}
+for name, line in %r.items():
+    try:
+        exec(line, {"__name__": "__main__"})
+        told[name] = ""
+    except (Exception, SystemExit) as error:
+        if isinstance(error, SystemExit) and error.code in (0, None):
+            told[name] = ""
+        else:
+            kind = "" if isinstance(error, RegardError | SystemExit) else type(error).__name__ + ": "
+            told[name] = kind + str(error)
+print("told", json.dumps(told))
+"""
+
+
+@pytest.fixture(scope="module")
+def told() -> dict[str, dict[str, str]]:
+    """What features said: "without x" those that need x, "only x, y" those that need just x and y."""
+    cases, code = {}, {name: line for name, (_, _, line) in FEATURES.items()}
+    for package in PACKAGES:
+        lines = {name: code[name] for name, (needs, _, _) in FEATURES.items() if package in needs}
+        cases[f"without {package}"] = ([package], TRYING % lines)
+    for needs in {needs for needs, _, _ in FEATURES.values()}:
+        lines = {name: code[name] for name, (also, _, _) in FEATURES.items() if also == needs}
+        cases[f"only {', '.join(needs)}"] = ([name for name in PACKAGES if name not in needs], TRYING % lines)
+    found = {}
+    for case, text in without.run_all(cases).items():
+        lines = [line for line in text.splitlines() if line.startswith("told ")]
+        assert len(lines) == 1, f"{case}: {text}"
+        found[case] = json.loads(lines[0].removeprefix("told "))
+    return found
+
+
+@pytest.mark.parametrize("name", FEATURES)
+def test_a_feature_works_with_the_packages_it_needs_and_no_others(told, name):
+    assert told[f"only {', '.join(FEATURES[name][0])}"][name] == ""
+
+
+@pytest.mark.parametrize(("name", "package"), LACKS)
+def test_without_one_of_them_it_names_the_extra(told, name, package):
+    said = told[f"without {package}"][name]
+    assert FEATURES[name][1] in said, "the extra is named"
+    assert package in said.lower().replace("scikit-learn", "sklearn"), "so is what is missing"
+    assert "\n" not in said
+    assert "Error:" not in said, "it is our sentence, not Python's"
+
+
+def test_the_command_is_refused_where_the_estimator_lacks_scikit_learn(tmp_path):
+    file = tmp_path / "points.csv"
+    file.write_text("x,y\n0,1\n1,2\n2,3\n")
+    code = f"from regard.cli.app import run; print('status', run(['regress', {str(file)!r}, '--x', 'x', '--y', 'y']))"
+    said = without.run_all({"regress": (["sklearn"], code)})["regress"]
+    assert 'pip install "regard[regression]"' in said
+    assert said.splitlines()[-1] == "status 2"
+
+
+def test_a_hidden_package_is_hidden():
+    said = without.run_all({"bare": (["matplotlib"], "import matplotlib")})["bare"]
+    assert said.strip() == "not caught: ModuleNotFoundError: No module named 'matplotlib'"

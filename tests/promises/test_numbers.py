@@ -1,0 +1,175 @@
+"""Numbers under adversarial inputs: each backend and dtype against float64, and what must not change the result.
+
+The reference in float64 is judged by the oracle, the reference in a dtype by a bound on paper, the other backends by
+the reference's measured error (tests/bounds.py).
+"""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from tests import bounds, oracle
+from tests.contracts.cases import SCORES, array
+from torch import Tensor
+
+import regard
+from regard.backends.blocked import sweep
+from regard.shapes import accumulation_dtype
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's, where a GPU is silent
+
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+QUERIES, DIM = 5, 4
+BACKENDS = {
+    "torch": ("scaled_dot",),
+    "blocked": ("scaled_dot", "gaussian", "additive"),
+    "triton": ("gaussian", "additive"),
+}
+Tokens = tuple[Tensor, Tensor, Tensor]
+
+
+def _tokens(keys: int, spread: float = 1.0) -> Tokens:
+    query, key = (spread * torch.randn(count, DIM, dtype=torch.float64) for count in (QUERIES, keys))
+    return query, key, torch.randn(keys, 3, dtype=torch.float64)
+
+
+def _ties(dtype: torch.dtype) -> Tokens:
+    query, key, value = _tokens(2)
+    return query, key.repeat(10, 1), value.repeat(10, 1) + torch.randn(20, 3, dtype=torch.float64)
+
+
+def _identical(dtype: torch.dtype) -> Tokens:
+    query, key, _ = _tokens(1)
+    return query, key.repeat(19, 1), torch.randn(19, 3, dtype=torch.float64)
+
+
+def _denormal(dtype: torch.dtype) -> Tokens:
+    query, key, value = _tokens(19)
+    small = torch.finfo(dtype).smallest_normal / 8
+    return query * small, key * small, value
+
+
+def _mixed(dtype: torch.dtype) -> Tokens:
+    """Keys from the smallest to large ones, values likewise."""
+    query, key, value = _tokens(21)
+    sizes = torch.logspace(-6, 1.5, 21, dtype=torch.float64).unsqueeze(-1)
+    return query, key * sizes, value * sizes.flip(0)
+
+
+ADVERSARIES: dict[str, Callable[[torch.dtype], Tokens]] = {
+    "huge scores": lambda dtype: _tokens(19, spread=40.0),
+    "large scores": lambda dtype: _tokens(19, spread=6.0),
+    "denormals": _denormal,
+    "ties": _ties,
+    "identical keys": _identical,
+    "one key": lambda dtype: _tokens(1),
+    "many keys": lambda dtype: _tokens(701),
+    "mixed": _mixed,
+}
+
+
+@pytest.fixture(autouse=True)
+def _small_tiles(monkeypatch):
+    for device in sweep.TILE_ELEMENTS:
+        monkeypatch.setitem(sweep.TILE_ELEMENTS, device, 1)
+
+
+def score_of(name: str, dtype: torch.dtype) -> regard.scores.Score | str:
+    torch.manual_seed(11)
+    return regard.scores.Additive(DIM, DIM, 8).to(dtype) if name == "additive" else name
+
+
+def attend(tokens: Tokens, score: str, dtype: torch.dtype, backend: str, **more) -> Tensor:
+    given = score_of(score, torch.promote_types(dtype, torch.float32))
+    with torch.no_grad():
+        return regard.attend(*(token.to(dtype) for token in tokens), given, backend=backend, **more)
+
+
+def drawn(adversary: str, dtype: torch.dtype) -> Tokens:
+    """Tokens as they are after rounding to the dtype, in float64: rounding the input is no error of a backend."""
+    query, key, value = (token.to(dtype).double() for token in ADVERSARIES[adversary](dtype))
+    return query, key, value
+
+
+def on_paper(tokens: Tokens, score: str, dtype: torch.dtype, shift: float = 0.0) -> float:
+    """What the reference may be off: each score by its own roundings, the sums by one for each key, the output by one.
+
+    A change of every score by at most d changes the weights by at most e^(2d) - 1 in sum, and the output by that
+    times the largest value.
+    """
+    query, key, value = tokens
+    eps = torch.finfo(accumulation_dtype(dtype)).eps
+    size = {
+        "scaled_dot": (query.abs() @ key.abs().mT).max().item(),
+        "gaussian": torch.cdist(query, key).square().max().item(),
+        "additive": 8.0 + 4 * (query.abs().max() + key.abs().max()).item(),
+    }[score]
+    off = 2 * torch.tensor((DIM + 4) * eps * (size + abs(shift)), dtype=torch.float64)
+    largest = value.abs().max().item()
+    return largest * (off.expm1().item() + (len(key) + 8) * eps) + bounds.ulp(value, dtype)
+
+
+def cases(backends: dict[str, tuple[str, ...]]):
+    return [
+        pytest.param(backend, score, dtype, id=f"{backend}-{score}-{str(dtype).removeprefix('torch.')}")
+        for backend, scores in backends.items()
+        for score in scores
+        for dtype in DTYPES
+        if not (backend == "triton" and dtype == torch.float64)
+    ]
+
+
+@pytest.mark.parametrize("adversary", ADVERSARIES)
+@pytest.mark.parametrize("score", ["scaled_dot", "gaussian", "additive"])
+def test_the_reference_in_float64_is_the_oracle(adversary, score):
+    tokens = drawn(adversary, torch.float32)
+    built = score_of(score, torch.float64)
+    formula = oracle.named(score) if isinstance(built, str) else SCORES[score].formula(built)
+    right = oracle.pool_batch(formula, *map(array, tokens), None, None)
+    found = attend(tokens, score, torch.float64, "reference")
+    bounds.assert_close(found, torch.from_numpy(right.output), on_paper(tokens, score, torch.float64))
+
+
+@pytest.mark.parametrize("adversary", ADVERSARIES)
+@pytest.mark.parametrize(("backend", "score", "dtype"), cases({"reference": ("scaled_dot", "gaussian", "additive")}))
+def test_the_reference_is_within_its_bound(backend, score, dtype, adversary):
+    tokens = drawn(adversary, dtype)
+    exact = attend(tokens, score, torch.float64, "reference")
+    bounds.assert_close(attend(tokens, score, dtype, backend), exact, on_paper(tokens, score, dtype))
+
+
+@pytest.mark.parametrize("adversary", ADVERSARIES)
+@pytest.mark.parametrize(("backend", "score", "dtype"), cases(BACKENDS))
+def test_a_backend_is_within_its_bound(backend, score, dtype, adversary):
+    tokens = drawn(adversary, dtype)
+    exact, own, found = (
+        attend(tokens, score, *how) for how in ((torch.float64, "reference"), (dtype, "reference"), (dtype, backend))
+    )
+    measured = bounds.band(exact, bounds.error(own, exact), dtype)
+    bounds.assert_close(found, exact, max(measured, on_paper(tokens, score, dtype)), adversary)
+
+
+@pytest.mark.parametrize(("backend", "score", "dtype"), cases({"reference": ("scaled_dot", "gaussian"), **BACKENDS}))
+def test_one_key_is_its_value(backend, score, dtype):
+    tokens = drawn("one key", dtype)
+    assert torch.equal(attend(tokens, score, dtype, backend), tokens[2].to(dtype).expand(QUERIES, -1))
+
+
+@pytest.mark.parametrize(("backend", "score", "dtype"), cases({"reference": ("scaled_dot", "gaussian"), **BACKENDS}))
+def test_the_order_of_the_keys_does_not_matter(backend, score, dtype):
+    tokens = drawn("large scores", dtype)
+    order = torch.randperm(len(tokens[1]))
+    first = attend(tokens, score, dtype, backend)
+    second = attend((tokens[0], tokens[1][order], tokens[2][order]), score, dtype, backend)
+    bounds.assert_close(first, second, 2 * on_paper(tokens, score, dtype))
+
+
+@pytest.mark.parametrize("constant", [-300.0, 300.0])
+@pytest.mark.parametrize(("backend", "score", "dtype"), cases({"reference": ("scaled_dot", "gaussian"), **BACKENDS}))
+def test_a_constant_added_to_the_scores_does_not_matter(backend, score, dtype, constant):
+    tokens = drawn("large scores", dtype)
+    first = attend(tokens, score, dtype, backend)
+    bias = torch.full((1, len(tokens[1])), constant, dtype=torch.promote_types(dtype, torch.float32))
+    bias = bias.to(dtype) if backend == "torch" else bias
+    second = attend(tokens, score, dtype, backend, bias=bias)
+    bounds.assert_close(first, second, 2 * on_paper(tokens, score, dtype, constant))
