@@ -1,0 +1,149 @@
+"""Kernels broken on purpose: every break must turn the judge's verdict, or the judge cannot be trusted.
+
+A saboteur is one line of a kernel changed, in a copy of all kernels that takes their place for one call; or one function
+of the host. A line that is no longer there fails, so that none goes idle unseen.
+"""
+
+import importlib
+from functools import cache
+from itertools import count
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+from tests.backends.fused.additive.judge import Call, disagreements, drawn
+from triton.runtime.interpreter import InterpretedFunction
+from triton.runtime.jit import JITFunction
+
+from regard import Mask
+from regard.backends.fused import additive
+from regard.backends.fused.additive import backward, call, forward, sides
+
+pytestmark = [pytest.mark.filterwarnings("ignore::RuntimeWarning"), pytest.mark.usefixtures("small_slabs")]
+
+SOURCES = Path(additive.__file__).parent
+HOSTS = (sides, forward, backward)
+NUMBERS = count()
+
+
+class Saboteur(NamedTuple):
+    """In the kernels of a file, `old` is replaced by `new`; `case` sees it."""
+
+    file: str
+    old: str
+    new: str
+    case: str = "plain"
+
+    def __str__(self) -> str:
+        """A name for a test."""
+        return f"{self.file}: {self.old} -> {self.new}"
+
+    def strike(self, patch: pytest.MonkeyPatch, folder: Path) -> None:
+        """Write all kernels anew, one of them broken, and put them in the place of the sound ones."""
+        package = f"broken_{next(NUMBERS)}"
+        (folder / package).mkdir()
+        for path in SOURCES.glob("*.py"):
+            text = path.read_text(encoding="utf-8")
+            if "@triton.jit" not in text:
+                continue
+            if path.stem == self.file:
+                assert self.old in text, f"this saboteur has no line to change: {self}"
+                text = text.replace(self.old, self.new)
+            (folder / package / path.name).write_text(text.replace(f"{additive.__name__}.", f"{package}."))
+        patch.syspath_prepend(folder)
+        for host in HOSTS:
+            for name, kernel in list(vars(host).items()):
+                if isinstance(kernel, InterpretedFunction | JITFunction):
+                    home = kernel.fn.__module__.rpartition(".")[-1]
+                    patch.setattr(host, name, getattr(importlib.import_module(f"{package}.{home}"), name))
+
+
+@cache
+def case(name: str) -> Call:
+    """A call with several tiles, slabs and a ragged end; `lifted` has outliers on either side."""
+    settings = {
+        "plain": {"mask": Mask.causal(align="lower_right") & Mask.keys(torch.arange(19) != 4), "bias": torch.randn(17, 19)},
+        "near": {"spread": 0.3},
+        "capped": {"spread": 12.0},
+        "matrix": {"mask": Mask.keep(torch.rand(17, 19) < 0.6)},
+        "lifted": {"spread": 0.6, "tolerance": 5e-3, "mask": Mask.keys(torch.arange(33) != 4)},
+    }[name]
+    drew = drawn(17, 33 if name == "lifted" else 19, value_dim=1, **settings)
+    if name == "lifted":
+        query, key = drew.query.clamp(-1.9, 1.9), drew.key.clamp(-1.9, 1.9)
+        query[16, 0], key[20, 1] = 4.0, -5.0
+        drew = drew._replace(query=query, key=key)
+    return drew
+
+
+@cache
+def is_sound(name: str) -> bool:
+    """Whether the judge is content with the kernels as they are."""
+    return disagreements(case(name)) == []
+
+
+KERNELS = [
+    # The online softmax, and the end of it.
+    Saboteur("pool", "total = total * shrink +", "total = total +"),
+    Saboteur("pool", "pooled * shrink[:, None] + 2.0", "pooled + 2.0"),
+    Saboteur("pool", "peak = higher", "peak = peak"),
+    Saboteur("pool", "range(begin, end, BN)", "range(begin, end - BN, BN)"),
+    # Masks, bias, padding.
+    Saboteur("finish", "allows(n[None, :] - m[:, None]", "allows(n[None, :] + 1 - m[:, None]"),
+    Saboteur("finish", "allowed[4]\n", "allowed[4] + 1\n", "matrix"),
+    Saboteur("finish", "n.to(tl.int64)[None, :] * bias[4]", "n.to(tl.int64)[None, :] * 0"),
+    Saboteur("finish", "real = n < keys", "real = n <= keys", "near"),
+    Saboteur("finish", "scores += tl.load(start(key_bias", "scores += 0 * tl.load(start(key_bias"),
+    # The formulas.
+    Saboteur("pairs", "n01 * d23 + n23 * d01", "n01 * d23 + n23"),
+    Saboteur("pairs", "tl.minimum(a[:, None] * b[None, :] + 1.0, CAP)", "a[:, None] * b[None, :] + 1.0", "capped"),
+    Saboteur("pairs", "result = r - r * r", "result = r"),
+    Saboteur("pairs", "result = 1.0 - a * a", "result = 1.0 - 0 * a", "near"),
+    Saboteur("scores", "elif far + near <= PLAIN_REACH", "elif far + near <= 9 * PLAIN_REACH", "capped"),
+    # The backward pass.
+    Saboteur("grade", "(change - tl.load(means", "(change + tl.load(means"),
+    Saboteur("grade", "part_rows, rows), BM)", "part_rows, rows - BM), BM)"),
+    Saboteur("pulls", "whole - 2.0 *", "whole - 1.9 *"),
+    Saboteur("pulls", "total += tl.load(grad", "total = tl.load(grad"),
+    Saboteur("pulls", "total *= tl.load(weight + u) * shrink", "total *= shrink"),
+    # The lift.
+    Saboteur("scores", "if own + tl.load(others + block) > 0", "if own > 0", "lifted"),
+    Saboteur("features", "(own + single) * w", "own * w", "lifted"),
+    Saboteur("features", "tl.where(kept, found, 0.0)", "found", "lifted"),
+    Saboteur("pulls", "given = tl.where(own_flagged == 0, tl.sum(patched, 1), 0.0)", "given = tl.sum(patched, 1)", "lifted"),
+]
+
+
+@pytest.mark.parametrize("saboteur", KERNELS, ids=str)
+def test_a_broken_kernel_is_caught(saboteur, monkeypatch, tmp_path):
+    assert is_sound(saboteur.case), "the sound kernels disagree: nothing can be learnt"
+    saboteur.strike(monkeypatch, tmp_path)
+    assert disagreements(case(saboteur.case)) != []
+
+
+def without_the_last(slabs):
+    return lambda self: list(slabs(self))[:-1]
+
+
+HOST = {
+    "the last slab is left out": (call.Call, "slabs", without_the_last(call.Call.slabs), "plain"),
+    "keys lose what they say alone": (forward, "key_bias_of", lambda made, both: made.key_bias, "lifted"),
+    "hidden keys are seen": (forward, "key_bias_of", lambda made, both: None, "plain"),
+    "the bias learns nothing": (backward, "_add_bias", lambda *given: None, "plain"),
+}
+
+
+@pytest.mark.parametrize("name", HOST)
+def test_a_broken_host_is_caught(name, monkeypatch):
+    owner, function, broken, seen_by = HOST[name]
+    assert is_sound(seen_by), "the sound kernels disagree: nothing can be learnt"
+    monkeypatch.setattr(owner, function, broken)
+    assert disagreements(case(seen_by)) != []
+
+
+def test_a_copy_that_is_not_broken_is_as_good(monkeypatch, tmp_path):
+    """So that what is caught is the break, not the copying."""
+    Saboteur("pool", "peak = higher", "peak = higher").strike(monkeypatch, tmp_path)
+    assert forward.pool_slab.fn.__module__.startswith("broken_")
+    assert disagreements(case("near")) == []
