@@ -5,9 +5,10 @@ VENV := .venv
 RUN := $(VENV)/bin/python -m
 READY := $(VENV)/ready
 TOUR := build/tour
+STRESS_SECONDS ?= 600
 
 .DEFAULT_GOAL := help
-.PHONY: help tour test lint docs bench coverage pins clean
+.PHONY: help tour test lint docs stress bench coverage pins clean
 
 help:
 	@echo "make tour      set up, compute the chapter (two to three minutes on two cores), write $(TOUR)/tour.html"
@@ -15,6 +16,7 @@ help:
 	@echo "make lint      the checks of 'make test' that run no code of the library"
 	@echo "make docs      build the documentation into build/docs; every cell is executed"
 	@echo "make bench     time the library against its peers"
+	@echo "make stress    fuzzing, property tests, memory growth for STRESS_SECONDS=600; report in build/stress.json"
 	@echo "make coverage  the tests with their branch coverage"
 	@echo "make pins      install the newest releases and write constraints.txt anew"
 	@echo "make clean     remove everything that make made"
@@ -22,8 +24,9 @@ help:
 tour: $(READY)
 	@$(VENV)/bin/regard tour --out $(TOUR)
 
+# Two processes: every test keeps to one thread, and a file of tests to one process.
 test: lint
-	$(RUN) pytest --durations=5
+	$(RUN) pytest -n 2 --dist loadfile --durations=5
 
 lint: $(READY)
 	$(RUN) ruff check
@@ -37,6 +40,9 @@ docs: $(READY)
 
 bench: $(READY)
 	$(RUN) benchmarks
+
+stress: $(READY)
+	$(RUN) tests.stress --seconds $(STRESS_SECONDS) --out build/stress.json
 
 coverage: $(READY)
 	$(RUN) pytest --cov --cov-report=term

@@ -1,12 +1,15 @@
 """auto chooses and can say why; a backend asked for by name runs or refuses with its reason."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 import regard
 from regard.backends import choice
 from regard.backends.blocked.additive import AdditiveTiles
-from regard.backends.choice import BACKENDS, FEW_LIMIT, FEW_QUERIES, SMALL
+from regard.backends.choice import BACKENDS, FEW_LIMIT, FEW_QUERIES, FUSED_FROM, SMALL
+from regard.scores.forms import AdditiveForm, DistanceForm
 
 
 def tokens(count, dim=4, batch=2):
@@ -87,3 +90,28 @@ def test_a_decoders_few_queries_take_plain_operations_while_those_are_no_larger_
     beyond = FEW_LIMIT + 1
     one, many = torch.zeros(1, 1, 1), torch.zeros(1, 1, 1).expand(1, beyond, 1)
     assert chosen(one, many, many, "gaussian") == "blocked"
+
+
+@pytest.mark.parametrize("form", [DistanceForm, AdditiveForm])
+def test_a_gpu_takes_fused_kernels_from_the_size_that_each_form_has(form, monkeypatch):
+    def on(device, work):
+        record = form(*(None for _ in form._fields))
+        return SimpleNamespace(value=SimpleNamespace(device=torch.device(device)), work=work, form=record)
+
+    asked = []
+    monkeypatch.setattr(choice, "TRITON", choice.TRITON._replace(refuse=lambda *given: asked.append(given)))
+    least = FUSED_FROM[form]
+    assert choice._is_fused(on("cuda", least), log_mass=False)
+    assert asked, "it may refuse"
+    assert not choice._is_fused(on("cuda", least - 1), log_mass=False)
+    assert not choice._is_fused(on("cpu", least), log_mass=False)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="auto takes triton on a GPU")
+def test_a_gpu_takes_fused_kernels_for_large_additive_scores():
+    score = regard.scores.Additive.of_projected(64).to("cuda")
+    small, large = (torch.randn(2, count, 64, device="cuda") for count in (64, 1024))
+    assert chosen(small, small, small, score) == "reference"
+    assert chosen(large, large, large, score) == "triton"
+    assert chosen(large, large, large, score, dropout=0.5) == "triton"
+    assert chosen(large.double(), large.double(), large.double(), score.double()) != "triton"

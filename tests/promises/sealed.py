@@ -50,8 +50,9 @@ def rooms() -> int:
 
 def operator() -> int:
     """Every backend that runs here, and a layer with its gradient."""
-    import regard
     import torch
+
+    import regard
 
     token = torch.randn(5, 4, requires_grad=True)
     ran = [regard.attend(token, token, token, backend=name) for name in ("auto", "torch", "reference", "blocked")]

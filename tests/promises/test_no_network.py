@@ -15,9 +15,7 @@ ROOT = Path(__file__).parents[2]
 def sealed() -> dict:
     command = [sys.executable, "-m", "tests.promises.sealed"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    ended = subprocess.run(
-        command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=200, check=False
-    )
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=200, check=False)
     assert ended.returncode == 0, ended.stderr
     return json.loads(ended.stdout.splitlines()[-1])
 

@@ -74,13 +74,14 @@ def _small_tiles(monkeypatch):
         monkeypatch.setitem(sweep.TILE_ELEMENTS, device, 1)
 
 
-def score_of(name: str, dtype: torch.dtype) -> regard.scores.Score | str:
+def score_of(name: str, dtype: torch.dtype, rounded: torch.dtype) -> regard.scores.Score | str:
+    """The score in a dtype; rounded: to which its parameters were rounded before, which is no error of a backend."""
     torch.manual_seed(11)
-    return regard.scores.Additive(DIM, DIM, 8).to(dtype) if name == "additive" else name
+    return regard.scores.Additive(DIM, DIM, 8).to(rounded).to(dtype) if name == "additive" else name
 
 
-def attend(tokens: Tokens, score: str, dtype: torch.dtype, backend: str, **more) -> Tensor:
-    given = score_of(score, torch.promote_types(dtype, torch.float32))
+def attend(tokens: Tokens, score: str, dtype: torch.dtype, backend: str, rounded: torch.dtype | None = None, **more):
+    given = score_of(score, dtype, rounded or dtype)
     with torch.no_grad():
         return regard.attend(*(token.to(dtype) for token in tokens), given, backend=backend, **more)
 
@@ -109,13 +110,18 @@ def on_paper(tokens: Tokens, score: str, dtype: torch.dtype, shift: float = 0.0)
     return largest * (off.expm1().item() + (len(key) + 8) * eps) + bounds.ulp(value, dtype)
 
 
-def cases(backends: dict[str, tuple[str, ...]]):
+def cases(backends: dict[str, tuple[str, ...]], *, paper: bool = True):
+    """Backends, scores and dtypes; paper: leave out where the bound on paper says nothing.
+
+    An additive score's projections are rounded to half precision: on paper that may change any weight.
+    """
     return [
         pytest.param(backend, score, dtype, id=f"{backend}-{score}-{str(dtype).removeprefix('torch.')}")
         for backend, scores in backends.items()
         for score in scores
         for dtype in DTYPES
         if not (backend == "triton" and dtype == torch.float64)
+        if not (paper and score == "additive" and dtype.itemsize == 2)
     ]
 
 
@@ -123,8 +129,12 @@ def cases(backends: dict[str, tuple[str, ...]]):
 @pytest.mark.parametrize("score", ["scaled_dot", "gaussian", "additive"])
 def test_the_reference_in_float64_is_the_oracle(adversary, score):
     tokens = drawn(adversary, torch.float32)
-    built = score_of(score, torch.float64)
-    formula = oracle.named(score) if isinstance(built, str) else SCORES[score].formula(built)
+    # The Gaussian as its logarithm: far from every key the kernel itself is 0 in float64, too.
+    formula = {
+        "scaled_dot": oracle.named("scaled_dot"),
+        "gaussian": lambda q, k: -sum((a - b) ** 2 for a, b in zip(q, k, strict=True)) / 2,
+        "additive": SCORES["additive"].formula(score_of("additive", torch.float64, torch.float64)),
+    }[score]
     right = oracle.pool_batch(formula, *map(array, tokens), None, None)
     found = attend(tokens, score, torch.float64, "reference")
     bounds.assert_close(found, torch.from_numpy(right.output), on_paper(tokens, score, torch.float64))
@@ -134,25 +144,30 @@ def test_the_reference_in_float64_is_the_oracle(adversary, score):
 @pytest.mark.parametrize(("backend", "score", "dtype"), cases({"reference": ("scaled_dot", "gaussian", "additive")}))
 def test_the_reference_is_within_its_bound(backend, score, dtype, adversary):
     tokens = drawn(adversary, dtype)
-    exact = attend(tokens, score, torch.float64, "reference")
+    exact = attend(tokens, score, torch.float64, "reference", rounded=dtype)
     bounds.assert_close(attend(tokens, score, dtype, backend), exact, on_paper(tokens, score, dtype))
 
 
 @pytest.mark.parametrize("adversary", ADVERSARIES)
-@pytest.mark.parametrize(("backend", "score", "dtype"), cases(BACKENDS))
+@pytest.mark.parametrize(("backend", "score", "dtype"), cases(BACKENDS, paper=False))
 def test_a_backend_is_within_its_bound(backend, score, dtype, adversary):
     tokens = drawn(adversary, dtype)
-    exact, own, found = (
-        attend(tokens, score, *how) for how in ((torch.float64, "reference"), (dtype, "reference"), (dtype, backend))
-    )
-    measured = bounds.band(exact, bounds.error(own, exact), dtype)
-    bounds.assert_close(found, exact, max(measured, on_paper(tokens, score, dtype)), adversary)
+    exact = attend(tokens, score, torch.float64, "reference", rounded=dtype)
+    own, found = (attend(tokens, score, dtype, name) for name in ("reference", backend))
+    if dtype == torch.float64:  # there the reference is itself what is taken for exact
+        allowed = on_paper(tokens, score, dtype)
+    else:
+        allowed = bounds.band(exact, bounds.error(own, exact), dtype)
+    bounds.assert_close(found, exact, allowed, adversary)
 
 
 @pytest.mark.parametrize(("backend", "score", "dtype"), cases({"reference": ("scaled_dot", "gaussian"), **BACKENDS}))
 def test_one_key_is_its_value(backend, score, dtype):
+    """To the bit; where kernels are summed without a maximum, f v / f rounds twice."""
     tokens = drawn("one key", dtype)
-    assert torch.equal(attend(tokens, score, dtype, backend), tokens[2].to(dtype).expand(QUERIES, -1))
+    divides = score == "gaussian" and backend in ("blocked", "triton")
+    allowed = 2 * bounds.ulp(tokens[2], dtype) if divides else 0.0
+    bounds.assert_close(attend(tokens, score, dtype, backend), tokens[2].expand(QUERIES, -1), allowed)
 
 
 @pytest.mark.parametrize(("backend", "score", "dtype"), cases({"reference": ("scaled_dot", "gaussian"), **BACKENDS}))

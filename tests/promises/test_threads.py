@@ -17,9 +17,7 @@ COUNTS = {"alone": 1, "threads": THREADS * TIMES, "fork": 1, "spawn": 1}
 def found() -> dict[str, dict[str, list[str]]]:
     command = [sys.executable, "-m", "tests.promises.alike"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    ended = subprocess.run(
-        command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=120, check=False
-    )
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=120, check=False)
     assert ended.returncode == 0, ended.stderr
     return json.loads(ended.stdout)
 

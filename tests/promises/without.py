@@ -68,7 +68,8 @@ def _child(packages: list[str], code: str) -> str:
 
 
 if __name__ == "__main__":
-    import torch  # noqa: F401 (what every child needs, once)
+    import sympy  # noqa: F401 (what every child needs, once: torch imports it for its operators)
+    import torch  # noqa: F401
 
     given = json.load(sys.stdin)
     print(json.dumps({name: _child(packages, code) for name, (packages, code) in given.items()}))

@@ -3,6 +3,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from regard.errors import RegardError
+
 if TYPE_CHECKING:
     from regard.regression.band import Band
     from regard.regression.classifier import NadarayaWatsonClassifier
@@ -33,7 +35,17 @@ _FILE_OF = {
 def __getattr__(name: str) -> object:
     if name not in _FILE_OF:
         raise AttributeError(f"module 'regard.regression' has no attribute {name!r}")
-    found = getattr(import_module(f"regard.regression.{_FILE_OF[name]}"), name)
+    try:
+        found = getattr(import_module(f"regard.regression.{_FILE_OF[name]}"), name)
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").partition(".")[0] != "sklearn":
+            raise
+        raise RegardError(
+            name,
+            got="no module named sklearn",
+            needed="scikit-learn, whose manners the estimators have",
+            repair='Install it with pip install "regard[regression]".',
+        ) from None
     globals()[name] = found
     return found
 

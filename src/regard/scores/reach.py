@@ -40,7 +40,7 @@ class Reach:
         if self._pending is None and self._calls % EVERY == 0:
             with torch.no_grad():
                 largest = torch.stack([_almost_largest(query), _almost_largest(key)])
-            arrived = torch.empty(2, pin_memory=True)
+            arrived = torch.empty(2, device="cpu", pin_memory=True)
             arrived.copy_(largest, non_blocking=True)
             event = torch.cuda.Event()
             event.record()

@@ -9,6 +9,8 @@ import torch
 
 import regard
 from regard import Mask
+from regard.backends import fused
+from regard.scores import Additive
 
 
 def reason(**settings):
@@ -20,8 +22,8 @@ def reason(**settings):
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ({"score": "dot"}, "scores of distance only"),
-        ({"dropout": 0.5}, "no dropout"),
+        ({"score": "dot"}, "scores of distance and additive scores only"),
+        ({"dropout": 0.5}, "no dropout for scores of distance"),
         ({"bias": torch.randn(5, 7)}, "one number for each key"),
         ({"bias": lambda q, k: -(q[:, None] - k).abs().float()}, "no callable bias"),
         ({"mask": Mask.keep(torch.ones(5, 7, dtype=torch.bool))}, "one band and one gap"),
@@ -34,19 +36,60 @@ def test_what_it_refuses(settings, expected):
     assert expected in reason(**settings)
 
 
+ADDITIVE = Additive.of_projected(3)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"dropout": 0.5},
+        {"bias": torch.randn(5, 7)},
+        {"mask": Mask.keep(torch.ones(5, 7, dtype=torch.bool))},
+        {"mask": Mask.causal(align="top_left") | Mask.lengths(torch.tensor([3, 4]))},
+        {"query": torch.randn(2, 5, 300), "key": torch.randn(2, 7, 300), "score": Additive.of_projected(300)},
+    ],
+)
+def test_an_additive_score_is_refused_less(settings):
+    assert reason(**{"score": ADDITIVE} | settings) == "reference is faster here, or was asked for"
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"bias": lambda q, k: -(q[:, None] - k).abs().float()}, "no callable bias"),
+        ({"query": torch.randn(2, 0, 3)}, "an input is empty"),
+        ({"dropout": 1.0}, "leaves nothing to divide by"),
+    ],
+)
+def test_what_it_refuses_of_an_additive_score(settings, expected):
+    assert expected in reason(score=ADDITIVE, **settings)
+
+
+def test_a_matrix_of_a_mask_that_is_too_large_to_lay_out(monkeypatch):
+    kept, causal = Mask.keep(torch.ones(5, 7, dtype=torch.bool)), Mask.causal(align="top_left")
+    monkeypatch.setattr(fused, "MOST_MASKED", 2 * 5 * 7 - 1)
+    assert "may have 69 entries" in reason(score=ADDITIVE, mask=kept)
+    assert "entries" not in reason(score=ADDITIVE, mask=causal)
+    monkeypatch.setattr(fused, "MOST_MASKED", 2 * 5 * 7)
+    assert "entries" not in reason(score=ADDITIVE, mask=kept)
+
+
 def test_float64_is_left_to_others():
     tokens = torch.randn(2, 5, 3, dtype=torch.float64)
-    assert "float32" in regard.why(tokens, tokens, tokens, "gaussian").refusals["triton"]
+    for score in ("gaussian", Additive.of_projected(3).double()):
+        assert "float32" in regard.why(tokens, tokens, tokens, score).refusals["triton"]
 
 
 def test_axes_shared_in_three_groups():
     query, key = torch.randn(2, 3, 2, 5, 3), torch.randn(2, 1, 2, 7, 3)
-    assert "alternating groups" in regard.why(query, key, torch.randn(2, 1, 2, 7, 2), "gaussian").refusals["triton"]
+    for score in ("gaussian", ADDITIVE):
+        assert "alternating groups" in regard.why(query, key, torch.randn(2, 1, 2, 7, 2), score).refusals["triton"]
 
 
 def test_auto_never_takes_it_on_a_cpu():
-    tokens = torch.randn(2048, 2, device="cpu")
-    assert regard.why(tokens, tokens, tokens, "gaussian").backend == "blocked"
+    tokens = torch.randn(2048, 3, device="cpu")
+    for score in ("gaussian", Additive.of_projected(3).to("cpu")):
+        assert regard.why(tokens, tokens, tokens, score).backend == "blocked"
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="auto takes triton on a GPU")

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard import plots
+from regard.errors import RegardError
 from regard.layers import MultiHeadAttention
 from regard.plots.look import COLOURS, WEIGHTS
 from regard.tour.budget import Budget
@@ -104,8 +105,15 @@ def work(budget: Budget, tell: Tell) -> Heads:
 
 def load() -> tuple[Tensor, Tensor]:
     """scikit-learn's digits, which come with it: images (1797, 64) from 0 to 1, and what they show."""
-    from sklearn.datasets import load_digits
-
+    try:
+        from sklearn.datasets import load_digits
+    except ModuleNotFoundError:
+        raise RegardError(
+            "tour",
+            got="no module named sklearn",
+            needed="scikit-learn, which brings the digits",
+            repair='Install it with pip install "regard[regression]".',
+        ) from None
     images, digits = cast(tuple[np.ndarray, np.ndarray], load_digits(return_X_y=True))
     return torch.tensor(images / 16, dtype=torch.float32), torch.tensor(digits)
 

@@ -54,7 +54,7 @@ class Call(NamedTuple):
 def drawn(
     queries=17, keys=19, hidden=4, value_dim=2, batch=(), key_batch=None, heads=(), spread=1.0, **settings
 ) -> Call:  # fmt: skip
-    """Normal tokens, times `spread`; weights and values of size 1; `key_batch` where keys are shared along some axes."""
+    """Normal tokens, times `spread`; weights and values of size 1; `key_batch` where keys are shared."""
     query = spread * torch.randn(*batch, queries, hidden)
     key = spread * torch.randn(*(batch if key_batch is None else key_batch), keys, hidden)
     weight = 2 * torch.randn(*heads, hidden) / hidden**0.5
@@ -205,7 +205,11 @@ def wide(dtype: torch.dtype) -> torch.dtype:
 
 def scores_of(call: Call, chosen: Plan) -> Tensor:
     """Scores (*batch, queries, keys) as the kernels leave them in a slab, in plain terms."""
-    tensors = [call.query, call.key, call.weight.reshape((1,) * (call.query.ndim - call.weight.ndim) + call.weight.shape)]
+    tensors = [
+        call.query,
+        call.key,
+        call.weight.reshape((1,) * (call.query.ndim - call.weight.ndim) + call.weight.shape),
+    ]
     statics = Statics(False, False, "", 0.0, *chosen[:3])
     made = call_of([*tensors, call.value], statics)
     sides = forward.sides_of(made)

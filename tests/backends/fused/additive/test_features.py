@@ -1,4 +1,4 @@
-"""The lift inside kernels keeps its promise: scores and slopes within the plan's error, outliers exact, mates untouched."""
+"""The lift inside kernels keeps its promise: scores and slopes within its error, outliers exact, mates untouched."""
 
 import math
 
@@ -11,6 +11,7 @@ from tests.backends.fused.additive.judge import (
     Call,
     disagreements,
     drawn,
+    judged,
     plan_of,
     record_of,
     results,
@@ -42,12 +43,17 @@ def within(call: Call) -> Call:
 
 
 def test_every_result_is_within_what_the_plan_allows():
-    assert disagreements(lifted(17, 18, hidden=5, tolerance=5e-3, bias=torch.randn(17, 18))) == []
+    result = judged(lifted(17, 18, hidden=5, tolerance=5e-3, bias=torch.randn(17, 18)))
+    assert result.complaints() == []
+    # Errors of many pairs add up to far less than the worst of them: what is left is of the size of the tolerance.
+    assert max(result.norms().values()) < 2 * 5e-3
 
 
 @pytest.mark.usefixtures("small_slabs")
 def test_several_slabs_masks_and_an_empty_row():
-    call = lifted(17, 18, value_dim=1, batch=(2,), mask=Mask.causal(align="top_left") & Mask.lengths(torch.tensor([18, 0])))
+    call = lifted(
+        17, 18, value_dim=1, batch=(2,), mask=Mask.causal(align="top_left") & Mask.lengths(torch.tensor([18, 0]))
+    )
     assert disagreements(call) == []
 
 
@@ -59,12 +65,15 @@ def test_values_in_two_chunks():
     assert disagreements(lifted(5, 7, value_dim=130)) == []
 
 
+@pytest.mark.usefixtures("small_slabs")
 def test_outliers_are_exact_in_a_call_that_is_lifted():
-    """Blocks with a token beyond the range are computed exactly, in both directions, beside lifted ones."""
+    """Blocks with a token beyond the range are computed exactly, in both directions and every slab, beside others."""
     call = lifted(17, 33, value_dim=1)
     query, key = call.query.clone(), call.key.clone()
     query[3, 2], key[20, 1] = 30.0, -9.0
-    assert disagreements(call._replace(query=query, key=key)) == []
+    result = judged(call._replace(query=query, key=key))
+    assert result.complaints() == []
+    assert max(result.norms().values()) < 2 * LOOSE
 
 
 @given(
@@ -76,7 +85,7 @@ def test_outliers_are_exact_in_a_call_that_is_lifted():
     hidden=st.integers(1, 5),
     seed=st.integers(0, 2**31),
 )
-@settings(max_examples=6)
+@settings(max_examples=5)
 def test_values_and_slopes_of_pairs_keep_the_promise(reach, tolerance, spread, outliers, exponents, hidden, seed):
     """Each query sees its own key alone: log_mass is a score, and a gradient of log_mass its slopes.
 
@@ -170,7 +179,7 @@ def test_what_an_element_gets_does_not_depend_on_the_batch_around_it():
     whole = record_of(call)
     alone = record_of(call._replace(query=call.query[1:2], key=call.key[1:2], value=call.value[1:2]))
     for one, other in zip(whole, alone, strict=True):
-        assert torch.equal(one[1:2], other)
+        bounds.assert_same(one[1:2], other)
 
 
 def test_evaluation_does_not_move_the_range():

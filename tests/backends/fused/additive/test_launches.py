@@ -37,9 +37,7 @@ def launches(monkeypatch):
     assert kinds == {InterpretedFunction if INTERPRETED else JITFunction}
 
 
-@pytest.mark.parametrize(
-    ("tolerance", "expected"), [(None, EXACT), (2e-2, LIFTED)], ids=["exact", "lifted"]
-)
+@pytest.mark.parametrize(("tolerance", "expected"), [(None, EXACT), (2e-2, LIFTED)], ids=["exact", "lifted"])
 def test_the_kernels_really_ran(launches, capsys, tolerance, expected):
     """Forward and backward of one slab: each side is prepared twice, scores are formed twice."""
     results(drawn(5, 17, spread=0.4, tolerance=tolerance))

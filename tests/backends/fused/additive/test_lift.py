@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.backends.fused.additive.lift import CELLS, CHECKED, MARGIN, RANKS, WIDEST, Side, lift_for, lift_of
@@ -171,6 +171,7 @@ def tokens(place, reach, count, hidden, opposite=None):
     return share * reach
 
 
+@settings(max_examples=40)
 @given(
     reaches=st.tuples(LADDER, LADDER),
     tolerance=st.sampled_from([2e-3, 4e-3, 1e-2, 3e-2]),

@@ -1,4 +1,4 @@
-"""Exact scores: every formula for tanh(a + b) agrees with the reference, and no activations or weights break its bound."""
+"""Exact scores: every formula for tanh(a + b) agrees with the reference, and no activations break its bound."""
 
 import math
 
@@ -82,7 +82,9 @@ def weights_of(size: str, hidden: int):
 @pytest.mark.parametrize("place", PLACES)
 def test_no_score_is_off_by_more_than_its_bound(place, size):
     call = drawn(5, 7, hidden=8)
-    _check_bound(call._replace(query=PLACES[place](call.query), key=PLACES[place](call.key), weight=weights_of(size, 8)))
+    _check_bound(
+        call._replace(query=PLACES[place](call.query), key=PLACES[place](call.key), weight=weights_of(size, 8))
+    )
 
 
 @pytest.mark.parametrize("size", ["1e-6", "1e6"])
@@ -169,4 +171,6 @@ def test_blocks_of_padding_count_as_zeros():
     assert query.exps.shape == (1, 1, 4, 2 * tables.BLOCK)
     assert (query.exps[..., 17:] == 1).all()
     assert (query.tanhs[..., 17:] == 0).all()
-    torch.testing.assert_close(query.reach.flatten(), torch.stack([call.query[:16].abs().max(), call.query[16].abs().max()]))
+    torch.testing.assert_close(
+        query.reach.flatten(), torch.stack([call.query[:16].abs().max(), call.query[16].abs().max()])
+    )

@@ -128,7 +128,9 @@ def _empty(call: Call, *, bias: bool) -> Gradients:
     query, key = (call.queries, call.units), (call.keys, call.units)
     value = call.weight.new_zeros(call.batch, call.keys, call.value.shape[-1])
     whole = None if call.bias is None or not bias else torch.zeros_like(call.bias, dtype=torch.float32)
-    return Gradients(new(*query), new(*key), new(*query), new(*key if call.statics.rank else (0, 0)), value, whole)
+    if call.statics.rank:  # the keys' are sums over slabs, of exact tiles and at last of features
+        return Gradients(new(*query), new(*key).zero_(), new(*query), new(*key).zero_(), value, whole)
+    return Gradients(new(*query), new(*key), new(*query), new(0, 0), value, whole)
 
 
 def _grade(call: Call, sides: Sides, slab: Slab, cotangents: Cotangents, found: Gradients) -> tuple[Tensor, Tensor]:

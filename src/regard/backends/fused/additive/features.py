@@ -102,7 +102,8 @@ def pull_features(
 
     pulls: (elements, rows, UNITS * RANK), changes of the scores times the other side's features, and sums: (elements,
     rows), the changes alone, both of the slab; first: its first token. WEIGHTED: the queries, whose pulls lack the
-    weight; the other side's have it, scaled. A block with a token beyond the range gets 0.
+    weight; the other side's have it, scaled, and are added to what is there. A block with a token beyond the range
+    gets 0.
     """
     element, block = tl.program_id(0) // blocks, tl.program_id(0) % blocks
     batch = first_batch + element
@@ -130,5 +131,10 @@ def pull_features(
         else:
             own = own / scale_of(weight, UNITS, PADDED) + single * w
         to = (batch.to(tl.int64) * count + t) * UNITS + h
-        tl.store(grad + to, tl.where(kept, own * shrink, 0.0), mask=real)
-        tl.store(grad_weight + to, tl.where(kept, of_weight * shrink, 0.0), mask=real)
+        own, of_weight = tl.where(kept, own * shrink, 0.0), tl.where(kept, of_weight * shrink, 0.0)
+        if not WEIGHTED:
+            # Keys come last: the exact tiles of earlier slabs have added to theirs.
+            own += tl.load(grad + to, mask=real, other=0.0)
+            of_weight += tl.load(grad_weight + to, mask=real, other=0.0)
+        tl.store(grad + to, own, mask=real)
+        tl.store(grad_weight + to, of_weight, mask=real)

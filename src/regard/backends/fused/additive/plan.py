@@ -40,10 +40,13 @@ def plan(problem: Problem, *, gradient: bool) -> Plan:
     return Plan(rank, *form.reach, error)
 
 
-@torch.compiler.assume_constant_result
 def _promise(query_reach: float, key_reach: float, tolerance: float, gradient: bool) -> tuple[int, float]:
-    """Rank and error of the lift that keeps a tolerance, 0 and 0 where there is none; a compiler need not look inside."""
+    """Rank and error of the lift that keeps a tolerance, 0 and 0 where there is none."""
     lift = lift_for(query_reach, key_reach, tolerance, gradient)
     if lift is None:
         return 0, 0.0
     return lift.rank, max(lift.value_error, lift.slope_error) if gradient else lift.value_error
+
+
+# A compiler need not look inside. torch.compiler.assume_constant_result does the same, and loads the compiler for it.
+setattr(_promise, "_dynamo_marked_constant", True)  # noqa: B010 - a function has no such attribute to a type checker
