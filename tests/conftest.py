@@ -5,6 +5,8 @@ import warnings
 
 if not os.environ.get("REGARD_TEST_DEVICE"):
     os.environ["TRITON_INTERPRET"] = "1"  # without a GPU its kernels run in Triton's interpreter
+if "OMP_NUM_THREADS" not in os.environ:
+    os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"  # numpy's, and of processes tests start
 
 import pytest
 import torch

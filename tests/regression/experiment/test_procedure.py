@@ -5,7 +5,7 @@ import csv
 import pytest
 
 from regard.errors import RegardError
-from regard.plots import look
+from regard.plots import files as picture_files
 from regard.regression.experiment import procedure
 
 
@@ -13,7 +13,7 @@ from regard.regression.experiment import procedure
 def written(experiment, tmp_path_factory):
     out = tmp_path_factory.mktemp("experiment")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(look, "RASTER_DPI", 40)  # coarse pictures are written faster
+        patch.setattr(picture_files, "RASTER_DPI", 40)  # coarse pictures are written faster
         files = procedure.write(experiment, out)
     return {file.name: file for file in files}, out
 

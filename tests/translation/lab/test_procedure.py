@@ -8,7 +8,7 @@ from tests.translation.lab.settings import DOT, tiny
 
 from regard import plots
 from regard.errors import RegardError
-from regard.plots import look
+from regard.plots import files
 from regard.translation.lab import costs, procedure, trial
 from regard.translation.lab.competitors import NONE
 from regard.translation.lab.expressiveness import measure_expressiveness
@@ -18,7 +18,7 @@ from regard.translation.lab.saturation import measure_saturation
 
 @pytest.fixture
 def briefly(monkeypatch):
-    monkeypatch.setattr(look, "RASTER_DPI", 40)  # coarse pictures are written faster
+    monkeypatch.setattr(files, "RASTER_DPI", 40)  # coarse pictures are written faster
     monkeypatch.setattr(procedure, "measure_saturation", lambda: measure_saturation((2, 4), draws=1))
     monkeypatch.setattr(procedure, "measure_expressiveness", lambda seeds: measure_expressiveness(1, updates=1))
     monkeypatch.setattr(
