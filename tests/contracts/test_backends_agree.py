@@ -12,7 +12,7 @@ from regard.backends.blocked import sweep
 from regard.backends.blocked.additive import AdditiveTiles
 from regard.scores.names import WITH_SIZES, WITHOUT_SIZES
 
-# triton takes distances alone, in float32 and with some masks: tests/backends/fused judge it.
+# triton takes distances and additive scores, the former in float32 and with some masks: tests/backends/fused judge it.
 JUDGED = [name for name in choice.BACKENDS if name not in ("reference", "triton")]
 LISTED = [*WITHOUT_SIZES, *WITH_SIZES]
 # What one kernel does with masks, all do: a variant differs in its parameters.

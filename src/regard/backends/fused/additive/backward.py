@@ -115,7 +115,7 @@ def _sweep(call: Call, cotangents: Cotangents, *, bias: bool) -> Gradients:
             pulls = own if pulls is None or first else pulls.add_(own)
             sums = own_sums if sums is None or first else sums.add_(own_sums)
             if slab.is_last:
-                _pull_lifted(call, slab, pulls, sums, cotangents.scale, key, found.key, found.key_weight)
+                _pull_lifted(call, slab, pulls, sums, cotangents.scale, key, found)
                 pulls = sums = None
         _pull(call, sides, slab, changes, cotangents.scale, found)
     return found
@@ -183,23 +183,32 @@ def _pull_lifted_query(
     rows = slice(slab.first_row, slab.first_row + slab.rows)
     own = cotangents.grad_log_mass[elements, rows] * cotangents.scale
     sums = torch.nn.functional.pad(own, (0, slab.rows - own.shape[-1])).contiguous()
-    _pull_lifted(call, slab, pulls, sums, cotangents.scale, query, found.query, found.query_weight)
+    _pull_lifted(call, slab, pulls, sums, cotangents.scale, query, found, of_query=True)
 
 
 def _pull_lifted(
-    call: Call, slab: Slab, pulls: Tensor, sums: Tensor, scale: Tensor, own: Features, grad: Tensor, grad_weight: Tensor
+    call: Call,
+    slab: Slab,
+    pulls: Tensor,
+    sums: Tensor,
+    scale: Tensor,
+    own: Features,
+    found: Gradients,
+    *,
+    of_query: bool = False,
 ) -> None:
-    side, weighted = own.side, grad is not None and own.tokens is call.query
-    rows = pulls.shape[-2]
+    """From products with the other side's features to the gradients of the slab's queries, or of its keys."""
+    side, rows = own.side, pulls.shape[-2]
+    grad, grad_weight = (found.query, found.query_weight) if of_query else (found.key, found.key_weight)
     blocks = rows // tables.LIFT_TOKENS
     run_programs(
         pull_features, slab.elements * blocks,
         operand(own.tokens), shared(call.weight), shared(own.flags), side.values, side.alone, side.slopes,
         side.slope_alone, pulls, sums, scale, grad, grad_weight,
-        inner=call.inner, first_batch=slab.first_batch, first=slab.first_row if weighted else 0,
+        inner=call.inner, first_batch=slab.first_batch, first=slab.first_row if of_query else 0,
         count=own.tokens.shape[-2], rows=rows, blocks=blocks,
         REACH=side.reach, CELLS=CELLS, RANK=side.values.shape[-1], RANKS=padded(side.values.shape[-1]),
-        UNITS=call.units, PADDED=padded(call.units), WEIGHTED=weighted,
+        UNITS=call.units, PADDED=padded(call.units), WEIGHTED=of_query,
         BLOCK=tables.BLOCK, BT=tables.LIFT_TOKENS, num_warps=tables.LIFT_WARPS,
     )  # fmt: skip
 
