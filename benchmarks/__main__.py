@@ -24,6 +24,8 @@ SUITES = {
     "imports": imports.run,
     "distance": distance_gpu.run,
 }
+# What a suite keeps beside its rows.
+BESIDE = {"additive": additive.beside}
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -45,6 +47,8 @@ def main(names: list[str]) -> None:
             continue
         date = datetime.now(UTC).date().isoformat()
         kept = {"suite": name, "device": device, "date": date, "machine": machine(device), "rows": rows}
+        if name in BESIDE:
+            kept |= BESIDE[name](device)
         file = RESULTS / (f"{name}.json" if device == "cpu" else f"{name}-{device}.json")
         file.write_text(json.dumps(kept, indent=1) + "\n")
     report.write()

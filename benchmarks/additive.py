@@ -37,6 +37,11 @@ def run(device: str) -> list[dict]:
     return rows
 
 
+def beside(device: str) -> dict[str, list[dict]]:
+    """What figures are drawn from, and on a GPU the longest sequence."""
+    return {"curve": curve(device), **({"longest": longest()} if device == "cuda" else {})}
+
+
 def textbook(a: Tensor, b: Tensor, value: Tensor, weight: Tensor) -> Tensor:
     """Eq. 12 as books write it, after the projections."""
     scores = (torch.tanh(a.unsqueeze(-2) + b.unsqueeze(-3)) * weight).sum(-1)

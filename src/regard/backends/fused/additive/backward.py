@@ -12,14 +12,14 @@ from torch import Tensor
 
 from regard.backends.fused import INTERPRETED
 from regard.backends.fused.additive import tables
-from regard.backends.fused.additive.call import Call, Slab, Statics, call_of, padded, shared
+from regard.backends.fused.additive.call import Call, Slab, Statics, call_of, padded
 from regard.backends.fused.additive.features import pull_features
 from regard.backends.fused.additive.forward import Sides, group_of, key_bias_of, product, scores_of, sides_of
 from regard.backends.fused.additive.grade import grade_slab
 from regard.backends.fused.additive.lift import CELLS
 from regard.backends.fused.additive.pulls import pull_tokens
 from regard.backends.fused.additive.sides import Columns, Features
-from regard.backends.fused.launch import operand, run_programs
+from regard.backends.fused.launch import operand, place, run_programs
 
 
 class Gradients(NamedTuple):
@@ -149,8 +149,8 @@ def _grade(call: Call, sides: Sides, slab: Slab, cotangents: Cotangents, found: 
     key_bias, query = key_bias_of(call, sides), sides[0]
     run_programs(
         grade_slab, slab.elements * key_blocks * parts * chunks,
-        scores, changes, operand(call.value), shared(call.weight), None if key_bias is None else shared(key_bias),
-        shared(query.alone) if isinstance(query, Features) else None,
+        scores, changes, operand(call.value), place(call.weight), None if key_bias is None else place(key_bias),
+        place(query.alone) if isinstance(query, Features) else None,
         grad_output=cotangents.grad_output, means=cotangents.means, log_mass=cotangents.log_mass,
         change_scale=cotangents.scale, grad_value=grad_value, sums=sums,
         first_batch=slab.first_batch, first_row=slab.first_row, rows=slab.rows, key_blocks=key_blocks, parts=parts,
@@ -203,7 +203,7 @@ def _pull_lifted(
     blocks = rows // tables.LIFT_TOKENS
     run_programs(
         pull_features, slab.elements * blocks,
-        operand(own.tokens), shared(call.weight), shared(own.flags), side.values, side.alone, side.slopes,
+        operand(own.tokens), place(call.weight), place(own.flags), side.values, side.alone, side.slopes,
         side.slope_alone, pulls, sums, scale, grad, grad_weight,
         inner=call.inner, first_batch=slab.first_batch, first=slab.first_row if of_query else 0,
         count=own.tokens.shape[-2], rows=rows, blocks=blocks,
@@ -244,8 +244,8 @@ def _pull(call: Call, sides: Sides, slab: Slab, changes: Tensor, scale: Tensor, 
             sizes, alone, reach = (0, 0), (own.side.alone, own.side.slope_alone), own.side.reach
         run_programs(
             pull_tokens, slab.elements * own_blocks * chunks,
-            operand(own.tokens), operand(other.tokens), *(shared(x) for x in columns_of_both), *alone,
-            shared(call.weight), changes, scale, grad, grad_weight,
+            operand(own.tokens), operand(other.tokens), *(place(x) for x in columns_of_both), *alone,
+            place(call.weight), changes, scale, grad, grad_weight,
             first_batch=slab.first_batch, inner=call.inner, own_count=own.tokens.shape[-2],
             other_count=other.tokens.shape[-2], own_blocks=own_blocks, chunks=chunks,
             own_columns=sizes[0], other_columns=sizes[1], element_step=rows * columns, **settings,

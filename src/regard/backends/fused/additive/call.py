@@ -11,7 +11,7 @@ from torch.nn import functional
 from regard.backends.fused.additive import tables
 from regard.backends.fused.batches import fold, groups_of
 from regard.backends.fused.conditions import ANYWHERE, conditions_of
-from regard.backends.fused.launch import Operand, place
+from regard.backends.fused.launch import Operand
 from regard.masks.placed import decode
 
 # Hidden units share a reciprocal in fours.
@@ -165,8 +165,3 @@ def padded(size: int) -> int:
 def spread(tensor: Tensor) -> Operand:
     """A tensor (outer or 1, inner or 1, rows or 1, columns or 1) with its strides, 0 along axes of size 1."""
     return tensor, *(0 if size == 1 else step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
-
-
-def shared(tensor: Tensor) -> Operand:
-    """A tensor (outer or 1, inner or 1, ...) that is contiguous from there on, with the strides of its batch axes."""
-    return place(tensor)

@@ -7,11 +7,11 @@ from torch import Tensor
 
 from regard.backends.fused import INTERPRETED
 from regard.backends.fused.additive import tables
-from regard.backends.fused.additive.call import Call, Slab, Statics, call_of, columns_of, padded, shared
+from regard.backends.fused.additive.call import Call, Slab, Statics, call_of, columns_of, padded
 from regard.backends.fused.additive.pool import pool_slab
 from regard.backends.fused.additive.scores import exact_scores, patch_scores
 from regard.backends.fused.additive.sides import Columns, Features, exact_sides, lifted_sides
-from regard.backends.fused.launch import operand, run_programs
+from regard.backends.fused.launch import operand, place, run_programs
 
 Sides = tuple[Columns, Columns] | tuple[Features, Features]
 
@@ -62,8 +62,8 @@ def scores_of(call: Call, sides: Sides, slab: Slab) -> Tensor:
         row_blocks, key_blocks = slab.rows // tables.BLOCK, columns // tables.BLOCK
         run_programs(
             patch_scores, slab.elements * row_blocks * -(-key_blocks // tables.SPAN),
-            *tokens, shared(query.flags), shared(key.flags), shared(query.alone), shared(key.alone),
-            shared(call.weight), scores, **common, row_blocks=row_blocks, key_blocks=key_blocks,
+            *tokens, place(query.flags), place(key.flags), place(query.alone), place(key.alone),
+            place(call.weight), scores, **common, row_blocks=row_blocks, key_blocks=key_blocks,
             PADDED=padded(call.units), SPAN=tables.SPAN, BM=tables.BLOCK, BN=tables.BLOCK,
         )  # fmt: skip
         return scores
@@ -73,8 +73,8 @@ def scores_of(call: Call, sides: Sides, slab: Slab) -> Tensor:
     row_blocks, key_blocks = slab.rows // tile.queries, columns // tile.keys
     run_programs(
         exact_scores, slab.elements * row_blocks * key_blocks,
-        *tokens, shared(query.exps), shared(key.exps), shared(query.tanhs), shared(key.tanhs), shared(query.reach),
-        shared(key.reach), shared(call.weight), scores, **common, row_blocks=row_blocks, key_blocks=key_blocks,
+        *tokens, place(query.exps), place(key.exps), place(query.tanhs), place(key.tanhs), place(query.reach),
+        place(key.reach), place(call.weight), scores, **common, row_blocks=row_blocks, key_blocks=key_blocks,
         query_columns=query.exps.shape[-1], band=call.band, BLOCK=tables.BLOCK, BM=tile.queries, BN=tile.keys,
         **tile.options(),
     )  # fmt: skip
@@ -103,8 +103,8 @@ def _pool(call: Call, sides: Sides, slab: Slab, scores: Tensor, output: Tensor, 
     key_bias, query = key_bias_of(call, sides), sides[0]
     run_programs(
         pool_slab, slab.elements * blocks * chunks,
-        scores, operand(call.value), shared(call.weight), None if key_bias is None else shared(key_bias),
-        shared(query.alone) if isinstance(query, Features) else None, output=output, log_mass=log_mass,
+        scores, operand(call.value), place(call.weight), None if key_bias is None else place(key_bias),
+        place(query.alone) if isinstance(query, Features) else None, output=output, log_mass=log_mass,
         first_batch=slab.first_batch, first_row=slab.first_row, rows=slab.rows, blocks=blocks, chunks=chunks,
         **call.settings(), HAS_KEY_BIAS=key_bias is not None, BV=width, BM=tile.queries, BN=tile.keys,
         **tile.options(),

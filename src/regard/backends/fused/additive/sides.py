@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from regard.backends.fused.additive import tables
-from regard.backends.fused.additive.call import Call, columns_of, padded, shared
+from regard.backends.fused.additive.call import Call, columns_of, padded
 from regard.backends.fused.additive.columns import expand_tokens
 from regard.backends.fused.additive.features import lift_tokens
 from regard.backends.fused.additive.lift import CELLS, Side, lift_of
-from regard.backends.fused.launch import operand, run_programs
+from regard.backends.fused.launch import operand, place, run_programs
 
 
 class Columns(NamedTuple):
@@ -73,7 +73,7 @@ def _features(call: Call, tokens: Tensor, side: Side, *, weighted: bool) -> Feat
     parts = columns // tables.LIFT_TOKENS
     run_programs(
         lift_tokens, outer * inner * parts,
-        operand(tokens), shared(call.weight), side.values, side.alone, features, alone, flags,
+        operand(tokens), place(call.weight), side.values, side.alone, features, alone, flags,
         inner=inner, count=count, columns=columns, blocks=parts,
         REACH=side.reach, CELLS=CELLS, RANK=rank, UNITS=units, PADDED=padded(units), WEIGHTED=weighted,
         BLOCK=tables.BLOCK, BT=tables.LIFT_TOKENS, num_warps=tables.LIFT_WARPS,
