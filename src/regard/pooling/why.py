@@ -72,7 +72,8 @@ def _tanh_bound(problem: Problem, form: AdditiveForm, backend: str) -> tuple[flo
         return promised(form.query.dtype), ""
     if backend != "triton":
         return torch.finfo(dtype).eps, ""
-    gradient = torch.is_grad_enabled() and any(x.requires_grad for x in (*form[:3], problem.value))
+    learning = [*form[:3], problem.value, *([problem.bias] if isinstance(problem.bias, Tensor) else [])]
+    gradient = torch.is_grad_enabled() and any(x.requires_grad for x in learning)
     chosen = plan(problem, gradient=gradient)
     if not chosen.rank:
         return chosen.error, ""

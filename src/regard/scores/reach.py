@@ -21,7 +21,7 @@ class Reach:
     """The ranges of queries and keys, (query, key), on the ladder."""
 
     def __init__(self) -> None:
-        """Begin in the middle of the ladder."""
+        """Begin wide: nothing is known yet."""
         self.range = (START, START)
         self._calls = 0
         self._pending: tuple[Tensor, torch.cuda.Event] | None = None

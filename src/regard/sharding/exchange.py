@@ -51,7 +51,7 @@ def _merged(left: Parcel, right: Parcel) -> Parcel:
 
 
 def _packed(record: Attended) -> Parcel:
-    """Pairing on axis -2, as everything that travels has them."""
+    """Queries on axis -2, as everything that travels has them."""
     return [record.output, record.log_mass.unsqueeze(-1)]
 
 
