@@ -18,6 +18,11 @@ def fail(tell):
     raise ValueError("a work that fails")
 
 
+def talk(tell):
+    for turn in range(100_000):
+        tell(turn / 100_000, "a word in a pipe that holds a thousand of them")
+
+
 def works():
     return [Work(f"double {number}", number, partial(double, number)) for number in (1, 2, 3)]
 
@@ -45,3 +50,8 @@ def test_the_longest_begins_first():
 def test_a_failure_is_the_callers(workers):
     with pytest.raises(ValueError, match="a work that fails"):
         run_all([Work("fails", 1, fail), *works()], workers, lambda _: None)
+
+
+def test_a_failure_ends_those_that_still_talk():
+    with pytest.raises(ValueError, match="a work that fails"):
+        run_all([Work("talks", 2, talk), Work("fails", 1, fail)], 2, lambda _: None)

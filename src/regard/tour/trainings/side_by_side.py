@@ -6,6 +6,8 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Lock
 from typing import Any
 
 import torch
@@ -37,13 +39,14 @@ def run_all(works: Sequence[Work], workers: int, listen: Callable[[Told], None])
         return {work.name: _alone(work, listen) for work in ordered}
     # Processes start anew: a fork of one that has run torch's threads may hang.
     context = multiprocessing.get_context("spawn")
-    told = context.Queue()
-    with ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(told,)) as pool:
+    told, tell = context.Pipe(duplex=False)
+    with ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(tell, context.Lock())) as pool:
         waiting = {pool.submit(_in_process, work): work for work in ordered}
         try:
             return {work.name: found for work, found in _collect(waiting, told, listen)}
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
+            told.close()  # whoever still works ends at its next word: nobody listens
             raise
 
 
@@ -54,29 +57,41 @@ def _alone(work: Work, listen: Callable[[Told], None]) -> object:
 
 
 def _collect(
-    waiting: dict[Future[bytes], Work], told: Any, listen: Callable[[Told], None]
+    waiting: dict[Future[bytes], Work], told: Connection, listen: Callable[[Told], None]
 ) -> Iterator[tuple[Work, Any]]:
     left = set(waiting)
     while left:
         done, left = wait(left, timeout=OFTEN, return_when=FIRST_COMPLETED)
-        while not told.empty():
-            listen(told.get())
+        while told.poll():
+            listen(told.recv())
         for future in done:
             work = waiting[future]
             yield work, pickle.loads(future.result())
             listen((work.name, 1.0, "done"))
 
 
-_channel: list[Any] = []  # of a worker, once it has begun: where it tells how far it is
+@dataclass(frozen=True)
+class _Channel:
+    """Where the workers tell how far they are: a word is in the pipe before the work goes on, so none comes late."""
+
+    pipe: Connection
+    turn: Lock
+
+    def tell(self, told: Told) -> None:
+        with self.turn:
+            self.pipe.send(told)
 
 
-def _begin(told: Any) -> None:
+_channels: list[_Channel] = []  # of a worker: one, once it has begun
+
+
+def _begin(pipe: Connection, turn: Lock) -> None:
     """A worker has one thread, and dies of Ctrl-C without a word: the command says what there is to say."""
-    _channel.append(told)
+    _channels.append(_Channel(pipe, turn))
     torch.set_num_threads(1)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _in_process(work: Work) -> bytes:
     # Pickled here, tensors travel as bytes: a worker may end before another process has opened what it shares.
-    return pickle.dumps(work.run(lambda share, words: _channel[-1].put((work.name, share, words))))
+    return pickle.dumps(work.run(lambda share, words: _channels[-1].tell((work.name, share, words))))
