@@ -27,16 +27,21 @@ POOLED = [
     ("epanechnikov", 10**7, 1e-3),
     ("tricube", 10**7, 1e-3),
 ]
+# What is hard on sums: an offset of 1e6 ranges, a gap, one value of 1e15, queries far outside. (kernel, width)
+EXTREMES = [(kernel, share) for kernel in ("boxcar", "epanechnikov", "tricube", "gaussian") for share in (1e-6, 1e-3)]
+# From the value of 1e15, in widths: there no kernel sees it, and errors are judged by the range of the other values.
+OUT_OF_SIGHT = 50
 JUDGED = 300
 PASSES = 3
 
 
 def run(device: str) -> list[dict]:
-    """Rows of three kinds: pooled, fitted, three dimensions."""
+    """Rows of five kinds: pooled, extremes, searched, fitted, three dimensions."""
     if device != "cpu":
         return []
     pooled = [_child("pooled", kernel, points, share) for kernel, points, share in POOLED]
-    return [*pooled, _statsmodels(), _child("fitted", 10**6), *_three_dimensions()]
+    extremes = [_child("extremes", kernel, 10**7, share) for kernel, share in EXTREMES]
+    return [*pooled, *extremes, _statsmodels(), _child("fitted", 10**6), *_three_dimensions()]
 
 
 def _child(what: str, *arguments: object) -> dict:
@@ -68,6 +73,30 @@ def _pooled(kernel: str, points: int, share: float) -> dict:
         "kind": "pooled", "kernel": kernel, "points": points, "share": share,
         "seconds": times, "fit_seconds": min(fits), "error": error,
         "peak_bytes": memory, "bytes_a_point": memory / points,
+    }  # fmt: skip
+
+
+def _extremes(kernel: str, points: int, share: float) -> dict:
+    """The error on data that are hard on sums, at queries among the keys, in a gap, and up to 1e6 widths outside."""
+    rng = np.random.default_rng(0)
+    x = rng.random(points)
+    x[(x > 0.4) & (x < 0.6)] -= 0.4
+    y = np.sin(20 * x) + rng.standard_normal(points)
+    spread = np.ptp(y)
+    huge = np.abs(x - 0.9).argmin()
+    away = share * np.array([0.5, 3, 8, 40, 1e6])
+    queries = np.concatenate([rng.choice(x, 40), [0.5], 0.6 - away[:3], x.max() + away, x.min() - away])
+    queries = queries[np.abs(queries - x[huge]) > OUT_OF_SIGHT * share]
+    y[huge] = 1e15
+    x, queries = x + 1e6, queries + 1e6
+    begin = time.perf_counter()
+    model = NadarayaWatson(kernel, bandwidth=share, empty="nearest").fit(x[:, None], y)
+    found = model.predict(queries[:, None])
+    seconds = time.perf_counter() - begin
+    error = _error(kernel, share, x[:, None], y, queries[:, None], found) * np.ptp(y) / spread
+    return {
+        "kind": "extremes", "kernel": kernel, "points": points, "share": share, "queries": len(queries),
+        "error": error, "seconds": {"min": seconds, "median": seconds},
     }  # fmt: skip
 
 
@@ -148,7 +177,8 @@ def _three_dimensions(points: int = 30_000, width: float = 0.1) -> list[dict]:
 
 if __name__ == "__main__":
     what, *arguments = sys.argv[1:]
-    if what == "pooled":
-        print(json.dumps(_pooled(arguments[0], int(arguments[1]), float(arguments[2]))))
-    else:
+    if what == "fitted":
         print(json.dumps(_fitted(int(arguments[0]))))
+    else:
+        row = {"pooled": _pooled, "extremes": _extremes}[what]
+        print(json.dumps(row(arguments[0], int(arguments[1]), float(arguments[2]))))

@@ -5,21 +5,19 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks import pages
 from benchmarks.measure import LARGEST_DRIFT
 
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results"
 # What the tour shows without a copy of the benchmarks.
 SHIPPED = ROOT / "src/regard/tour/results"
-BEGIN, END = "<!-- generated: benchmarks -->", "<!-- end -->"
+PART = "benchmarks"
 
 
 def write() -> None:
     """Put the rendered tables between the markers of README.md, and the results that the tour shows into it."""
-    readme = ROOT / "README.md"
-    before, rest = readme.read_text().split(BEGIN)
-    after = rest.split(END, 1)[1]
-    readme.write_text(f"{before}{BEGIN}\n{render()}{END}{after}")
+    pages.renew(ROOT / "README.md", {PART: render()})
     for path in SHIPPED.glob("*.json"):
         shutil.copyfile(RESULTS / path.name, path)
 
@@ -92,6 +90,12 @@ def _regression(row: dict) -> str:
                 f"`NadarayaWatson`, {row['kernel']}, {points} points and queries, width {row['share']:g} of the range"
             )
             told = f"{what}, error {row['error']:.0e}, {_size(row['peak_bytes'])}"
+        case "extremes":
+            told = (
+                f"`NadarayaWatson`, {row['kernel']}, {points} points moved by 1e6, one value of 1e15, a gap, width "
+                f"{row['share']:g} of the range, {row['queries']} queries up to 1e6 widths outside, "
+                f"error {row['error']:.0e}"
+            )
         case "fitted":
             told = f"`NadarayaWatson`, leave-one-out fit, {row['kernel']}, {points} points, {_size(row['peak_bytes'])}"
         case "searched":

@@ -2,6 +2,7 @@
 
 import pickle
 
+import mpmath
 import numpy as np
 import pytest
 import torch
@@ -70,6 +71,30 @@ def test_local_means_agree_with_statsmodels_in_the_tails():
     known = model.log_mass(query) > np.log(1e-280)
     assert known.sum() > 50
     np.testing.assert_allclose(model.predict(query)[known], mean[known], rtol=0, atol=1e-10)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_local_lines_in_the_tails_are_exact_where_those_of_statsmodels_are_not():
+    x, y = wave(101)
+    query = np.linspace(-10.0, 14.0, 13)
+    model = NadarayaWatson(bandwidth=0.3, degree=1).fit(x, y)
+    assert (model.log_mass(query[:, None]) > np.log(1e-280)).all()
+    exact = np.array([line_in_60_digits(place, x[:, 0], y, 0.3) for place in query])
+    np.testing.assert_allclose(model.predict(query[:, None]), exact, rtol=0, atol=1e-10)
+    # Their pseudo-inverse has lost digits there: it is no judge of us.
+    theirs, _ = KernelReg(y, x, "c", reg_type="ll", bw=np.array([0.3])).fit(query[:, None])
+    assert np.abs(theirs - exact).max() > 1e-7
+
+
+def line_in_60_digits(place, x, y, width):
+    """The local line at a place, by Cramer's rule."""
+    with mpmath.workdps(60):
+        away = [mpmath.mpf(one) - mpmath.mpf(place) for one in x.tolist()]
+        kernel = [mpmath.exp(-((one / mpmath.mpf(width)) ** 2) / 2) for one in away]
+        s0, s1, s2 = (mpmath.fdot(kernel, [one**power for one in away]) for power in range(3))
+        moment = [one * value for one, value in zip(away, y.tolist(), strict=True)]
+        t0, t1 = mpmath.fdot(kernel, y.tolist()), mpmath.fdot(kernel, moment)
+        return float((s2 * t0 - s1 * t1) / (s0 * s2 - s1 * s1))
 
 
 def test_far_away_the_limit_is_the_nearest_observation():

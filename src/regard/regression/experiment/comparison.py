@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from regard.regression.band import quantile
 from regard.regression.experiment import data, leave_one_out
 from regard.regression.experiment.draws import Draws, fit
 from regard.regression.experiment.one_line import OneLine
@@ -14,8 +15,6 @@ from regard.regression.rules import relative_to_gaussian
 from regard.scores.names import KERNELS
 
 WIDTH_OF_THE_CHAPTER = 1.0
-# 95% of a normal distribution lie this many standard deviations around its mean.
-QUANTILE = 1.959963984540054
 # Gaussian widths at which every kernel's error is followed, in proportion to what smooths as much.
 FOLLOWED = tuple(0.06 * 2 ** (step / 3) for step in range(15))
 
@@ -52,7 +51,7 @@ class Comparison:
 
 def interval(numbers: Tensor) -> Interval:
     """The mean of one number per draw; the draws are independent and many, so that it is nearly normal."""
-    return Interval(float(numbers.mean()), QUANTILE * float(numbers.std()) / math.sqrt(len(numbers)))
+    return Interval(float(numbers.mean()), quantile(0.95) * float(numbers.std()) / math.sqrt(len(numbers)))
 
 
 def compare(draws: Draws) -> Comparison:

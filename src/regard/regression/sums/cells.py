@@ -61,7 +61,8 @@ def _cover(rank: Tensor, first: Tensor, after: Tensor) -> Cover:
     # The cells of first - 1, first, last and after, one gather for all; a place off the line has no cell.
     place = torch.stack([first - 1, first, after - 1, after])
     off = (place < 0) | (place > end)
-    before, head, tail, behind = rank[place.clamp_(0, end)].masked_fill_(off, -1).unbind(0)
+    found = rank.index_select(0, place.clamp_(0, end).flatten()).view_as(off)
+    before, head, tail, behind = found.masked_fill_(off, -1).unbind(0)
     some = first < after
     adjacent = some & (head + 1 == tail)
     same = some & (head == tail)

@@ -127,7 +127,8 @@ def _add_sweep(
     for (chunk, sums), left, right in zip(sums_by_chunk, lefts, rights, strict=True):
         used = torch.cat([sweep.left_used[left], sweep.right_used[right]]).double()
         position = torch.cat([sweep.left[left], sweep.right[right]]).long().sub_(sweep.back).clamp_(0, keys - 1)
-        place = torch.cat([asked.place[left], asked.place[right]]).sub_(cells.centre[position]).mul_(used).div_(width)
+        centre = cells.centre.index_select(0, position)
+        place = torch.cat([asked.place[left], asked.place[right]]).sub_(centre).mul_(used).div_(width)
         found = sums.gather(1, chunk.find(position).expand(features, -1))
         middle = left.stop - left.start
         bound = expansion.size(place.abs().add_(SPARE / 2), found[0] * used)

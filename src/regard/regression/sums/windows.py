@@ -44,7 +44,8 @@ def _ends(
     after = torch.maximum(torch.searchsorted(key, place + width, right=True).to(right.dtype), right)
     # The keys on either side of both ends: the outer ones must be outside, the inner ones inside, where there are any.
     index = torch.stack([first - 1, first, after - 1, after])
-    outer_first, inner_first, inner_after, outer_after = inside(place, key[index.clamp(0, keys - 1)]).unbind(0)
+    around = key.index_select(0, index.clamp(0, keys - 1).flatten()).view(4, -1)
+    outer_first, inner_first, inner_after, outer_after = inside(place, around).unbind(0)
     too_late, too_early = outer_first & (first > 0), ~inner_first & (first < left)
     wrong = (too_late | too_early).nonzero().squeeze(-1)
     if wrong.numel():
