@@ -13,6 +13,8 @@ from regard.shapes import broadcast_batch
 
 Bias = Tensor | Callable[[Tensor, Tensor], Tensor]
 Index = tuple[int | slice, ...]
+# So many numbers are copied in less time than it takes to ask for their extremes.
+FEW_NUMBERS = 2**14
 
 
 class Problem(NamedTuple):
@@ -132,10 +134,15 @@ def parameters_of(form: Form) -> tuple[Tensor, ...]:
 def _cannot_overflow(form: DotForm, value: Tensor) -> bool:
     """Whether every dot product is far from overflow, and of values with gradients too: then padding needs no blanks.
 
-    Reading is cheaper than writing a copy of keys and values. It is done where it waits for nobody: on a CPU, and not
-    while somebody traces or transforms the call.
+    Reading is cheaper than writing a copy of keys and values, unless they are few. It is done where it waits for
+    nobody: on a CPU, and not while somebody traces or transforms the call.
     """
-    if value.device.type != "cpu" or torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+    if (
+        form.key.numel() < FEW_NUMBERS
+        or value.device.type != "cpu"
+        or torch.compiler.is_compiling()
+        or torch._C._are_functorch_transforms_active()
+    ):
         return False
     read = (form.query, form.key, value) if torch.is_grad_enabled() else (form.query, form.key)
     if any(tensor.numel() == 0 for tensor in read):
