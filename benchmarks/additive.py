@@ -7,6 +7,7 @@ from torch import Tensor
 
 import regard
 from benchmarks.measure import compare, relative_error
+from regard.translation.lab.live_memory import peak_bytes
 
 # batch, tokens, hidden, value_dim
 SIZES = {
@@ -123,16 +124,9 @@ def judged(inputs: Sequence[Tensor], weight: Tensor, backward: bool) -> list[Ten
 
 
 def peak(call: Callable[[], object]) -> int:
-    """Bytes of GPU memory that a call takes beyond what is there already."""
+    """Bytes of GPU memory that a call takes beyond what is there already, once libraries have what they keep."""
     call()
-    torch.cuda.synchronize()
-    torch.cuda.empty_cache()
-    before = torch.cuda.memory_allocated()
-    torch.cuda.reset_peak_memory_stats()
-    result = call()
-    torch.cuda.synchronize()
-    del result
-    return torch.cuda.max_memory_allocated() - before
+    return peak_bytes(call, torch.device("cuda"))
 
 
 def curve(device: str) -> list[dict]:

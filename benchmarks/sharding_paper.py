@@ -9,12 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from benchmarks import pages
 from regard.sharding.traffic import Load, choose
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "sharding-on-paper.md"
 RESULTS = Path(__file__).parent / "results"
-BEGIN, END = "<!-- generated: sharding {} -->", "<!-- end -->"
 
 GPUS = (8, 16, 32, 64, 128, 256, 512, 1024)
 A_MACHINE = 8
@@ -32,9 +32,14 @@ class Link(NamedTuple):
 # a network card of 400 Gbit/s for each GPU.
 WITHIN = Link("within a machine", 450e9, 10e-6)
 BETWEEN = Link("between machines", 50e9, 20e-6)
-# Assumption: large matrix products in bfloat16 on an H200. No attention kernel is faster, so that computing takes
-# longer than this and hides more of the moving.
-MATRIX_RATE = 788e12
+
+
+def matrix_rate() -> float:
+    """Operations a second of large products in half precision, as measured on one H200.
+
+    No attention kernel is faster, so that computing takes longer than this and hides more of the moving.
+    """
+    return json.loads((RESULTS / "additive-kernels-cuda.json").read_text())["ceilings"]["matrix_flops"]
 
 
 class Work(NamedTuple):
@@ -54,7 +59,7 @@ def dot(heads: int = 32, kv_heads: int = 32, dim: int = 128, share: float = 1.0)
 
     A block has 2 products forward; backward those 2 again, and 5 more. A product is 2 flops for each pair and entry.
     """
-    flops = 2 * heads * dim * share
+    product = 2 * heads * dim * share / matrix_rate()
 
     def load(tokens: float) -> Load:
         keys, queries = tokens * kv_heads * dim * 2, tokens * heads * dim * 2
@@ -62,7 +67,7 @@ def dot(heads: int = 32, kv_heads: int = 32, dim: int = 128, share: float = 1.0)
 
     name = f"scaled dot, {heads} heads of {dim}, bfloat16"
     name += f", {kv_heads} heads of keys" * (kv_heads != heads) + ", causal, balanced" * (share < 1)
-    return Work(name, load, lambda t: 2 * flops * t * t / MATRIX_RATE, lambda t: 7 * flops * t * t / MATRIX_RATE)
+    return Work(name, load, lambda t: 2 * product * t * t, lambda t: 7 * product * t * t)
 
 
 def additive() -> Work:
@@ -156,23 +161,32 @@ def measured() -> str:
     return "\n".join(lines)
 
 
+def rates() -> str:
+    """What was measured of one GPU, and where it is kept."""
+    kept = json.loads((RESULTS / "additive-kernels-cuda.json").read_text())
+    return (
+        f"Measured on one {kept['machine']['processor']}: {matrix_rate() / 1e12:.0f} TFLOP/s in large products in half "
+        "precision (`benchmarks/results/additive-kernels-cuda.json`), taken for the products of a dot product in "
+        "bfloat16; and the time of the additive score (`benchmarks/results/additive-cuda.json`), whose pairs are far "
+        "more work than those of a dot product."
+    )
+
+
 def render() -> dict[str, str]:
     """The tables of the page, by the names in their markers."""
-    return {
+    tables = {
+        "rates": rates(),
         "dot": table(dot(), 2**20),
         "additive": table(additive(), 2**16),
         "thresholds": thresholds(),
         "measured": measured(),
     }
+    return {f"sharding {name}": f"\n{text}\n\n" for name, text in tables.items()}
 
 
 def write() -> None:
     """Put the tables between their markers."""
-    text = PAGE.read_text(encoding="utf-8")
-    for name, rendered in render().items():
-        before, rest = text.split(BEGIN.format(name) + "\n")
-        text = f"{before}{BEGIN.format(name)}\n\n{rendered}\n\n{END}{rest.split(END, 1)[1]}"
-    PAGE.write_text(text, encoding="utf-8")
+    pages.renew(PAGE, render())
 
 
 def _bytes(size: float) -> str:

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import torch
-from benchmarks import report
+from benchmarks import pages, report
 from benchmarks.translation import report as translation_report
 
 import regard
@@ -44,13 +44,11 @@ def test_decoding_by_steps_gives_the_same_numbers():
 
 
 def test_the_speed_table_is_rendered_from_the_results():
-    generated = README.split(report.BEGIN + "\n")[1].split(report.END)[0]
-    assert generated == report.render()
+    assert pages.part(README, report.PART) == report.render()
 
 
 def test_the_tables_of_translation_are_rendered_from_the_results():
-    generated = README.split(translation_report.BEGIN + "\n")[1].split(translation_report.END)[0]
-    assert generated == translation_report.render()
+    assert pages.part(README, translation_report.PART) == translation_report.render()
 
 
 def test_a_model_can_be_called_as_it_says():

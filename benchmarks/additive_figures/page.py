@@ -4,27 +4,22 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks import pages
 from benchmarks.additive_figures.curves import setting
 from benchmarks.additive_figures.files import kept
 from benchmarks.measure import LARGEST_DRIFT
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "additive.md"
-BEGIN, END = "<!-- generated: additive {} -->\n", "<!-- end -->"
 COLUMNS = ("size", "direction", "tolerance", "against", "theirs, ms", "ours, ms", "ratio", "error", "memory")
 UNBROKEN = "\u2011"  # a hyphen at which no line ends
-# What tiles beyond the lift's range take in a lifted call: its floor is that of a call without any lift.
-EXACT_ONLY = ("exact_scores", "pull_tokens")
+# What is launched in a lifted call for tiles beyond the lift's range; where there are none, it looks and is done.
+BEYOND_RANGE = ("patch_scores", "pull_tokens")
 
 
 def write() -> None:
     """Put every part between its markers."""
-    text = PAGE.read_text(encoding="utf-8")
-    for name, render in PARTS.items():
-        before, after = BEGIN.format(name), END
-        head, rest = text.split(before)
-        text = head + before + render() + after + rest.split(after, 1)[1]
-    PAGE.write_text(text, encoding="utf-8")
+    pages.renew(PAGE, {name: render() for name, render in PARTS.items()})
 
 
 def figure(name: str, alt: str, caption: str) -> str:
@@ -144,7 +139,7 @@ def kernels_table() -> str:
 def _kernel(row: dict) -> str:
     name = row["kernel"] if " " in row["kernel"] else f"`{row['kernel']}`"
     start = (name, str(row["launches"]), f"{row['ms']:.3f}")
-    patched = row["call"].startswith("lifted") and row["kernel"] in EXACT_ONLY
+    patched = row["call"].startswith("lifted") and row["kernel"] in BEYOND_RANGE
     if row["floor_ms"] is None or patched:
         return _line(*start, "", "", "looks for tiles beyond the range" if patched else "")
     return _line(*start, f"{row['floor_ms']:.3f}", f"{row['floor_ms'] / row['ms']:.0%}", row["bound_by"])
@@ -174,11 +169,11 @@ def _bytes(size: float) -> str:
 
 
 PARTS: dict[str, Callable[[], str]] = {
-    "time": time_figure,
-    "memory": memory_figure,
-    "errors": errors_figure,
-    "why": why_block,
-    "speed on a GPU": lambda: speed_table("additive-cuda"),
-    "speed on a CPU": lambda: speed_table("additive"),
-    "kernels": kernels_table,
+    "additive time": time_figure,
+    "additive memory": memory_figure,
+    "additive errors": errors_figure,
+    "additive why": why_block,
+    "additive speed on a GPU": lambda: speed_table("additive-cuda"),
+    "additive speed on a CPU": lambda: speed_table("additive"),
+    "additive kernels": kernels_table,
 }

@@ -6,18 +6,17 @@
 import json
 from pathlib import Path
 
+from benchmarks import pages
+
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
-BEGIN, END = "<!-- generated: translation -->", "<!-- end of translation -->"
+PART = "translation"
 LANGUAGES = {"de": "German", "fr": "French"}
 
 
 def write() -> None:
     """Put the rendered tables between the markers of README.md."""
-    readme = ROOT / "README.md"
-    before, rest = readme.read_text().split(BEGIN)
-    after = rest.split(END, 1)[1]
-    readme.write_text(f"{before}{BEGIN}\n{render()}{END}{after}")
+    pages.renew(ROOT / "README.md", {PART: render()})
 
 
 def render() -> str:

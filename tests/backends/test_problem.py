@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from regard import RegardError
-from regard.backends.problem import Problem
+from regard.backends.problem import FEW_NUMBERS, Problem
 from regard.masks.placed import Lengths
 from regard.scores.forms import AdditiveForm, CallableForm, DistanceForm, DotForm
 from regard.scores.links import LINKS
@@ -20,7 +20,7 @@ def test_sizes_are_read_off_query_and_value():
 
 
 def test_the_batch_is_what_all_tensors_broadcast_to_parameters_included():
-    form = AdditiveForm(zeros(2, 1, 1, 5, 3), zeros(1, 1, 1, 7, 3), zeros(1, 1, 11, 1, 3))
+    form = AdditiveForm(zeros(2, 1, 1, 5, 3), zeros(1, 1, 1, 7, 3), zeros(1, 1, 11, 1, 3), (6.0, 6.0))
     assert Problem(form, zeros(1, 13, 1, 7, 4)).batch == (2, 13, 11)
 
 
@@ -34,7 +34,7 @@ def test_a_parameter_that_does_not_fit_is_refused():
     ("form", "work"),
     [
         (DotForm(zeros(2, 5, 3), zeros(2, 7, 3), 1.0), 2 * 5 * 7),
-        (AdditiveForm(zeros(2, 5, 3), zeros(2, 7, 3), zeros(1, 1, 3)), 2 * 5 * 7 * 3),
+        (AdditiveForm(zeros(2, 5, 3), zeros(2, 7, 3), zeros(1, 1, 3), (6.0, 6.0)), 2 * 5 * 7 * 3),
         (DistanceForm(zeros(2, 5, 3), zeros(2, 7, 3), zeros(1, 1, 1), LINKS["gaussian"]), 2 * 5 * 7 * 3),
         (CallableForm(zeros(2, 5, 3), zeros(2, 7, 3), torch.cdist), 2 * 5 * 7 * 3),
     ],
@@ -44,11 +44,11 @@ def test_work_counts_what_the_textbook_form_would_hold(form, work):
     assert Problem(form, zeros(2, 7, 4)).work == work
 
 
-def padded(garbage):
-    key, value = torch.randn(2, 7, 3), torch.randn(2, 7, 4)
+def padded(garbage, dim=FEW_NUMBERS):
+    key, value = torch.randn(2, 7, dim), torch.randn(2, 7, 4)
     key[1, 4:] = value[1, 4:] = garbage
     mask = Lengths(torch.tensor([7, 4])[:, None, None])
-    return Problem(DotForm(torch.randn(2, 5, 3), key, 0.5), value, mask)
+    return Problem(DotForm(torch.randn(2, 5, dim), key, 0.5), value, mask)
 
 
 def test_padding_that_cannot_overflow_is_left_as_it_is():
@@ -64,3 +64,9 @@ def test_padding_that_could_overflow_is_blanked(garbage):
     assert (clean.form.key[1, 4:] == 0).all()
     assert (clean.value[1, 4:] == 0).all()
     assert (clean.form.key[0] != 0).all()
+
+
+def test_little_padding_is_blanked_without_a_look():
+    clean = padded(1e3, dim=3).without_padding()
+    assert (clean.form.key[1, 4:] == 0).all()
+    assert (clean.value[1, 4:] == 0).all()

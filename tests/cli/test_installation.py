@@ -28,7 +28,7 @@ def test_a_gpu_is_described(monkeypatch):
 
 
 def test_every_extra_a_user_can_ask_for_and_no_other():
-    assert set(extras()) == {"cli", "distributed", "plots", "regression", "studio", "translation"}
+    assert set(extras()) == {"cli", "distributed", "gpu", "plots", "regression", "studio", "translation"}
 
 
 def test_a_missing_package_is_named_with_its_repair(monkeypatch):
@@ -40,4 +40,5 @@ def test_a_missing_package_is_named_with_its_repair(monkeypatch):
     monkeypatch.setattr(installation, "version", lacks_matplotlib)
     assert extras()["plots"] == 'lacks matplotlib; pip install "regard[plots]"'
     assert extras()["cli"].startswith("cyclopts")
-    assert machine()["triton"].startswith("not installed")
+    assert machine()["triton"].startswith("not installed; regard[gpu] brings it")
+    assert extras()["gpu"] == 'lacks triton; pip install "regard[gpu]"'

@@ -48,4 +48,4 @@ def test_a_command_that_is_shown_is_understood(page, command):
 
 
 def test_commands_are_shown():
-    assert len(SHOWN) >= 8
+    assert len(SHOWN) >= 10

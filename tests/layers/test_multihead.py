@@ -321,6 +321,15 @@ def test_bad_calls_are_refused():
             layer(*arguments)
 
 
+def test_an_order_needs_the_ranks_that_hold_tokens_in_it():
+    layer, tokens = MultiHeadAttention(12, 4), torch.randn(2, 5, 12)
+    told = "order: got 'balanced' without a group; needed the group of ranks that hold the tokens in this order"
+    for training in (True, False):
+        with pytest.raises(RegardError, match=told):
+            layer.train(training)(tokens, order="balanced")
+    assert torch.equal(layer(tokens, order="contiguous"), layer(tokens))
+
+
 def test_the_layer_describes_itself():
     shown = repr(MultiHeadAttention(12, 4, "additive", kv_heads=2))
     assert "heads=4, kv_heads=2, dropout=0.0" in shown

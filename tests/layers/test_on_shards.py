@@ -9,5 +9,5 @@ pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="to
 
 
 @pytest.mark.parametrize("name", [story.__name__ for story in STORIES])
-def test_on_shards(name):
-    assert outcomes(2)[name] == ""
+def test_on_shards(name, tmp_path_factory):
+    assert outcomes(2, tmp_path_factory)[name] == ""

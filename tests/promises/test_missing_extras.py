@@ -1,6 +1,8 @@
 """Without a package, the feature that needs it says in one sentence which extra brings it; everything else works."""
 
 import json
+import re
+import tomllib
 
 import pytest
 from tests.promises import without
@@ -15,7 +17,7 @@ FEATURES: dict[str, tuple[tuple[str, ...], str, str]] = {
     "characters": ((), "", "from regard.translation.vocabularies import learn; learn('characters', ['ab'])"),
     "lists": ((), "", "from regard.translation.corpora import built_in; built_in('lists', train=2, valid=1, test=1)"),
     "model": ((), "", "from regard.translation import Translator, Architecture, EncoderDecoder"),
-    "kernels": (("triton",), "triton", CORE.format(score="gaussian", more=', backend="triton"')),
+    "kernels": (("triton",), "regard[gpu]", CORE.format(score="gaussian", more=', backend="triton"')),
     "estimator": (
         ("sklearn",),
         "regard[regression]",
@@ -128,6 +130,15 @@ def test_without_one_of_them_it_names_the_extra(told, name, package):
     assert package in said.lower().replace("scikit-learn", "sklearn"), "so is what is missing"
     assert "\n" not in said
     assert "Error:" not in said, "it is our sentence, not Python's"
+
+
+@pytest.mark.parametrize("name", [name for name, (_, extra, _) in FEATURES.items() if extra.endswith("]")])
+def test_the_extra_that_is_named_brings_what_is_missing(name):
+    packages, extra, _ = FEATURES[name]
+    declared = tomllib.loads((without.ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    brought = declared["project"]["optional-dependencies"][extra.removeprefix("regard[").removesuffix("]")]
+    names = {re.match(r"[\w-]+", package)[0].replace("scikit-learn", "sklearn") for package in brought}
+    assert [package for package in packages if (name, package) in LACKS and package not in names] == []
 
 
 def test_a_hidden_package_is_hidden(told):

@@ -1,9 +1,10 @@
-"""Runs everything that needs several processes, once for each number of them: `python -m tests.sharding.ranks`.
+"""Runs everything that needs several processes, once in a test run: `python -m tests.sharding.ranks FOLDER`.
 
-Starting processes takes seconds and a case milliseconds, so that one start serves all cases. What each of them found
-comes back by its name: an empty text where nothing was wrong.
+Starting processes takes seconds and a case milliseconds, so that one start serves all cases, and what it found serves
+all of pytest's own processes. It comes back by the case's name: an empty text where nothing was wrong.
 """
 
+import fcntl
 import json
 import os
 import subprocess
@@ -13,37 +14,52 @@ import traceback
 from collections.abc import Callable
 from datetime import timedelta
 from functools import cache, partial
+from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 from torch import multiprocessing
 
+if TYPE_CHECKING:
+    import pytest
+
 ROOT = Path(__file__).parents[2]
+RANKS = (2, 4)
 PATIENCE = timedelta(seconds=40)
+FOUND = "outcomes of {} ranks.json"
+
+
+def outcomes(ranks: int, factory: "pytest.TempPathFactory") -> dict[str, str]:
+    """What every case and story had to say, by its name; factory: pytest's, whose folders its processes share."""
+    own = factory.getbasetemp()
+    return _kept(own.parent if "PYTEST_XDIST_WORKER" in os.environ else own)[ranks]
 
 
 @cache
-def outcomes(ranks: int) -> dict[str, str]:
-    """What every case and story had to say, by its name."""
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-W", "error", "-m", "tests.sharding.ranks", str(ranks), folder]
-        threads = {**os.environ, "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(command, cwd=ROOT, env=threads, capture_output=True, text=True, timeout=150, check=False)
-        assert done.returncode == 0, done.stderr
-        return json.loads((Path(folder) / "outcomes.json").read_text())
+def _kept(folder: Path) -> dict[int, dict[str, str]]:
+    """Whoever comes first runs everything, the others wait for it and read."""
+    with (folder / "ranks.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not all((folder / FOUND.format(ranks)).exists() for ranks in RANKS):
+            command = [sys.executable, "-W", "error", "-m", "tests.sharding.ranks", str(folder)]
+            environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+            done = subprocess.run(
+                command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240, check=False
+            )
+            assert done.returncode == 0, done.stderr
+    return {ranks: json.loads((folder / FOUND.format(ranks)).read_text()) for ranks in RANKS}
 
 
-def _rank(rank: int, ranks: int, folder: str) -> None:
+def _rank(rank: int, ranks: int, meeting: str, folder: str) -> None:
     # Loaded here: whoever asks for outcomes does not need them.
     from tests.sharding.cases import CASES
     from tests.sharding.judged import disagreements
     from tests.sharding.stories import STORIES
 
     torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=ranks, timeout=PATIENCE
-    )
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=ranks, timeout=PATIENCE)
     world = dist.group.WORLD
     asked: dict[str, Callable[[], object]] = {}
     asked |= {name: partial(disagreements, case, world) for name, case in CASES[ranks].items()}
@@ -53,7 +69,7 @@ def _rank(rank: int, ranks: int, folder: str) -> None:
     dist.all_gather_object(everyone, found)
     if rank == 0:
         told = {name: "\n".join(dict.fromkeys(own[name] for own in everyone if own[name])) for name in found}
-        (Path(folder) / "outcomes.json").write_text(json.dumps(told))
+        (Path(folder) / FOUND.format(ranks)).write_text(json.dumps(told))
     dist.destroy_process_group()
 
 
@@ -66,9 +82,12 @@ def _outcome(ask: Callable[[], object]) -> str:
 
 
 if __name__ == "__main__":
-    # What all processes load is loaded once, in the process that they are copies of: also what torch loads by itself
-    # with the first gradient.
-    loaded = ["tests.sharding.judged", "tests.sharding.stories", "torch.fx.experimental.symbolic_shapes"]
-    multiprocessing.set_forkserver_preload(loaded)
-    arguments = int(sys.argv[1]), sys.argv[2]
-    multiprocessing.start_processes(_rank, arguments, nprocs=arguments[0], start_method="forkserver")
+    # What all ranks load is loaded once, in the process that they are copies of: also what torch loads by itself with
+    # the first gradient and with the first operator of ours.
+    for module in ("tests.sharding.judged", "tests.sharding.stories", "torch.fx.experimental.symbolic_shapes"):
+        import_module(module)
+    import_module("torch._dynamo")
+    for number in RANKS:
+        with tempfile.TemporaryDirectory() as place:
+            arguments = (number, f"{place}/meeting", sys.argv[1])
+            multiprocessing.start_processes(_rank, arguments, nprocs=number, start_method="fork")

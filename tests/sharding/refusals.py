@@ -2,6 +2,7 @@
 
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from regard import Mask, RegardError, scores, sharding
@@ -114,6 +115,36 @@ def a_closure_that_learns(group):
     return wrong + refused(lambda: attend(group, bias=lambda q, k: weight[0] * (q[:, None] - k)), f"bias: {told}")
 
 
+class Scaled(nn.Module):
+    """A score or a bias with one parameter of its own, and whatever else its function closes over."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+        self.factor = nn.Parameter(torch.ones(()))
+
+    def forward(self, query, key):
+        return self.factor * self.function(query, key)
+
+
+def a_module_that_closes_over_what_learns(group):
+    """Its own parameter is found; the gradient of the other tensor, also behind an operation, would be lost."""
+    weight = torch.ones(3, requires_grad=True)
+    doubled = 2 * weight
+    told = "depends on tensors which require gradients and are no parameters of it, of shape (3,); needed"
+    wrong = []
+    for other in (weight, doubled):
+        score, bias = (
+            Scaled(lambda q, k, w=other: (q * w) @ k.mT),
+            Scaled(lambda q, k, w=other: w[0] * (q[:, None] - k)),
+        )
+        wrong += refused(lambda score=score: attend(group, score=score), f"score: got a callable that {told}")
+        wrong += refused(lambda bias=bias: attend(group, bias=bias), f"bias: got a callable that {told}")
+    with torch.no_grad():
+        attend(group, score=Scaled(lambda q, k: (q * weight) @ k.mT))
+    return wrong
+
+
 def a_width_for_each_query(group):
     class Wide(scores.Gaussian):
         def pair(self, query, key):
@@ -144,6 +175,7 @@ REFUSALS = [
     a_deal_that_is_not_balanced,
     a_traveller_that_is_not_known,
     a_closure_that_learns,
+    a_module_that_closes_over_what_learns,
     a_width_for_each_query,
     what_is_no_group,
 ]

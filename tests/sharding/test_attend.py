@@ -15,15 +15,15 @@ LAYERS = {story.__name__ for story in OF_LAYERS}
 
 
 @pytest.mark.parametrize(("ranks", "name"), [(ranks, name) for ranks, cases in CASES.items() for name in cases])
-def test_shards_equal_the_whole(ranks, name):
-    assert outcomes(ranks)[name] == ""
+def test_shards_equal_the_whole(ranks, name, tmp_path_factory):
+    assert outcomes(ranks, tmp_path_factory)[name] == ""
 
 
 @pytest.mark.parametrize(
     ("ranks", "name"), [(ranks, name) for ranks, stories in STORIES.items() for name in stories if name not in LAYERS]
 )
-def test_together(ranks, name):
-    assert outcomes(ranks)[name] == ""
+def test_together(ranks, name, tmp_path_factory):
+    assert outcomes(ranks, tmp_path_factory)[name] == ""
 
 
 def test_without_processes_it_says_what_is_missing():

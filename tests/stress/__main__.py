@@ -1,4 +1,4 @@
-"""`python -m tests.stress --seconds 600 --out build/stress.json`: every stress within its time, and the report."""
+"""`python -m tests.stress`: every promise under stress, two at a time, and the report of what was counted and lost."""
 
 import argparse
 import json
@@ -7,38 +7,40 @@ import time
 from pathlib import Path
 
 import torch
-from tests.stress import growth, properties, readers, two_trainings
+from benchmarks.measure import machine
+from tests.stress.stresses import STRESSES, side_by_side
 
 import regard
 
-# Each stress with its share of the time; it is given its seconds and returns its counts and what went wrong.
-STRESSES = {
-    "properties": (properties.run, 0.5),
-    "readers": (readers.run, 0.25),
-    "memory": (growth.run, 0.2),
-    "two trainings": (two_trainings.run, 0.05),
-}
+QUICK = 0.02  # of every count
 
 
 def main() -> int:
-    """Run them one after the other; the exit status is 1 where anything was lost."""
+    """The exit status is 1 where anything was lost, or less was tried than promised."""
     parser = argparse.ArgumentParser(prog="python -m tests.stress")
-    parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--out", type=Path, default=Path("build/stress.json"))
     parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--quick", action="store_true", help="a fiftieth of everything; the report says so")
+    parser.add_argument("--only", choices=STRESSES, nargs="+", default=list(STRESSES))
     wanted = parser.parse_args()
     torch.set_num_threads(1)
+    share, begin = QUICK if wanted.quick else 1.0, time.perf_counter()
+    found = side_by_side(wanted.only, share, wanted.seed, wanted.jobs)
     report = {
-        "versions": {"regard": regard.__version__, "torch": torch.__version__, "python": sys.version.split()[0]},
+        "suite": "stress",
+        "device": "cpu",
+        "machine": machine("cpu"),
+        "regard": regard.__version__,
+        "when": time.strftime("%Y-%m-%d"),
         "seed": wanted.seed,
-        "seconds": wanted.seconds,
+        "share": share,
+        "whole": share == 1.0 and set(wanted.only) == set(STRESSES),
+        "jobs": wanted.jobs,
+        "seconds": round(time.perf_counter() - begin),
+        "losses": sum(len(one["lost"]) for one in found.values()),
+        "stresses": {name: found[name] for name in wanted.only},
     }
-    for name, (run, share) in STRESSES.items():
-        begin = time.perf_counter()
-        report[name] = run(share * wanted.seconds, wanted.seed)
-        report[name]["took"] = round(time.perf_counter() - begin, 1)
-        print(f"{name}: {json.dumps(report[name])}", flush=True)
-    report["losses"] = sum(len(report[name]["lost"]) for name in STRESSES)
     wanted.out.parent.mkdir(parents=True, exist_ok=True)
     wanted.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     print(f"losses: {report['losses']}; report: {wanted.out}")

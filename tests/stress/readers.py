@@ -1,5 +1,8 @@
 """Readers of outside bytes under fuzzing: whatever comes is read or refused with a sentence, never anything else."""
 
+import gzip
+import hashlib
+import io
 import json
 import random
 import shutil
@@ -7,9 +10,11 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from tests.translation.models import random_model, save_model
 
 from regard.errors import RegardError
@@ -17,8 +22,10 @@ from regard.regression.report import columns
 from regard.studio.app import build
 from regard.studio.models.shelf import Shelf
 from regard.translation.folder import load
-from regard.translation.pairs import read_pairs
-from regard.translation.training import Recipe
+from regard.translation.folder.layout import PAGE
+from regard.translation.folder.page import FileFacts, Page
+from regard.translation.pairs import read_pairs, read_parallel
+from regard.translation.training import Recipe, checkpoint
 
 PORT = 8123
 ORIGIN = f"http://127.0.0.1:{PORT}"
@@ -27,6 +34,10 @@ PIECES = (
     b"1e999", b"nan", b"Infinity", b"null", b"true", b"\xf0\x9f\x98\x80", b"\\ud800", b"9" * 400, b"\x1f\x8b\x08",
     b"'''",
 )  # fmt: skip
+CONTENTS = 20_000
+LINES = b"one two\nthree\nf\xc3\xbcnf\n"
+# Where bad lines are passed over and told, nothing else has to be refused.
+SEEN: dict[str, tuple[str, ...]] = {"pairs": ("read",)}
 PAIRS = b"one two\t1 2\nthree\t3\nfour\tf\xc3\xbcnf\n"
 TABLE = b'x,y,z\n1,2,3\n4,5,6\n"7",8,\n'
 FIT = {"x": [0, 1], "y": [0, 1], "kernel": "gaussian", "bandwidth": 1, "low": 0, "high": 1, "query": 0.5}
@@ -55,54 +66,77 @@ def changed(content: bytes, draw: random.Random) -> bytes:
     return bytes(made)
 
 
-def run(seconds: float, seed: int) -> dict[str, Any]:
-    """Every reader in turn until the time is over; what came out that was neither read nor refused."""
-    draw, counts, lost = random.Random(seed), {}, []
+def run(share: float, seconds: float, seed: int) -> dict[str, Any]:
+    """Every reader in turn until `share` of the contents is read; what came out that was neither read nor refused."""
+    draw, lost = random.Random(seed), []
+    end, wanted = time.perf_counter() + seconds, max(500, round(share * CONTENTS))
     with tempfile.TemporaryDirectory() as place:
         readers = _readers(Path(place))
-        end = time.perf_counter() + seconds
-        while time.perf_counter() < end:
+        counts = {name: {"read": 0, "refused": 0} for name in readers}
+        given = 0
+        while given < wanted and time.perf_counter() < end:
             for name, (content, read) in readers.items():
-                given = changed(content() if callable(content) else content, draw)
-                count = counts.setdefault(name, {"read": 0, "refused": 0})
+                made, given = changed(content, draw), given + 1
                 try:
-                    count["read" if read(given) is not False else "refused"] += 1
+                    counts[name]["read" if read(made) is not False else "refused"] += 1
                 except RegardError:
-                    count["refused"] += 1
+                    counts[name]["refused"] += 1
                 except Exception as error:
-                    lost.append(f"{name}: {type(error).__name__}: {error}: {given[:300]!r}")
-    lost += [f"{name}: nothing was ever read, so that nothing was shown" for name in counts if not counts[name]["read"]]
-    return {"readers": counts, "lost": lost[:50]}
+                    lost.append(f"{name}: {type(error).__name__}: {error}: {made[:300]!r}")
+    lost += [
+        f"{name}: never {way}" for name, count in counts.items() for way in SEEN.get(name, count) if not count[way]
+    ]
+    return {"counts": {"contents": given}, "readers": counts, "lost": lost[:50]}
 
 
-def _readers(place: Path) -> dict[str, tuple[Any, Callable[[bytes], object]]]:
+def _readers(place: Path) -> dict[str, tuple[bytes, Callable[[bytes], object]]]:
+    """Everything that reads what others have written, with something that it reads."""
     folder = save_model(place / "model", random_model())
-    file, copy = place / "file", place / "copy"
+    file, other, copy = place / "file", place / "other", place / "copy"
+    other.write_bytes(LINES)
 
     def written(content: bytes) -> Path:
         file.write_bytes(content)
         return file
 
-    def model(name: str) -> Callable[[bytes], object]:
+    def model(name: str, mended: bool = False) -> Callable[[bytes], object]:
         def read(content: bytes) -> object:
             shutil.rmtree(copy, ignore_errors=True)
             shutil.copytree(folder, copy)
             (copy / name).write_bytes(content)
+            if mended:  # the page says that this is the file, so that it is parsed
+                page = Page.from_bytes((folder / PAGE).read_bytes(), PAGE)
+                page = replace(page, files={**page.files, name: FileFacts.of(content)})
+                (copy / PAGE).write_bytes(page.to_bytes())
             return load(copy)
 
         return read
 
-    files = {name: (folder / name).read_bytes() for name in ("model.json", "model.safetensors", "source.vocabulary")}
+    def state(content: bytes, mended: bool = False) -> object:
+        digest = hashlib.sha256(content).digest() if mended else b""
+        (place / checkpoint.NAME).write_bytes(digest + content)
+        return checkpoint.load(place)
+
+    buffer = io.BytesIO()
+    torch.save({"standing": {"count": 3}, "weights": torch.arange(5.0)}, buffer)
+    saved = buffer.getvalue()
+    files = {name: (folder / name).read_bytes() for name in (PAGE, "model.safetensors", "source.vocabulary")}
     return {
         "pairs": (PAIRS, lambda content: list(read_pairs(written(content), report=lambda bad: None))),
+        "pairs, strictly": (PAIRS, lambda content: list(read_pairs(written(content), strict=True))),
+        "pairs, gzipped": (gzip.compress(PAIRS), lambda content: list(read_pairs(written(content), strict=True))),
+        "two files": (LINES, lambda content: list(read_parallel(written(content), other, strict=True))),
         "recipe": (Recipe().to_toml().encode(), lambda content: Recipe.read(written(content))),
         "table": (TABLE, lambda content: columns.read("file", written(content), [("x", "x"), ("y", "y")])),
         **{name: (content, model(name)) for name, content in files.items()},
+        **{f"{name}, mended": (files[name], model(name, True)) for name in files if name != PAGE},
+        "checkpoint": (hashlib.sha256(saved).digest() + saved, state),
+        "checkpoint, mended": (saved, lambda content: state(content, True)),
         **_requests(folder),
     }
 
 
-def _requests(folder: Path) -> dict[str, tuple[Any, Callable[[bytes], object]]]:
+def _requests(folder: Path) -> dict[str, tuple[bytes, Callable[[bytes], object]]]:
     with warnings.catch_warnings(action="ignore"):  # it would rather stand on a successor of httpx
         from starlette.testclient import TestClient
     client = TestClient(build(Shelf.of_folder(folder), PORT), base_url=ORIGIN, headers={"origin": ORIGIN})

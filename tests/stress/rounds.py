@@ -1,6 +1,25 @@
-"""A plugin of pytest: the hypothesis profile of one round, short enough that many rounds have different seeds."""
+"""A plugin of pytest: property tests alone, each with as many examples as REGARD_EXAMPLES says, from any seed."""
 
-from hypothesis import settings
+import os
 
-EXAMPLES = 300
-settings.register_profile("round", deadline=None, max_examples=EXAMPLES, derandomize=False, database=None)
+import pytest
+from hypothesis import HealthCheck, is_hypothesis_test, settings
+
+EXAMPLES = int(os.environ["REGARD_EXAMPLES"])
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Drop what draws nothing; a test that chose its number of examples for `make test` gets another one here."""
+    drawing = [item for item in items if is_hypothesis_test(getattr(item, "obj", None))]
+    for item in drawing:
+        # hypothesis reads it at each call; its own decorator refuses to be applied a second time.
+        item.obj._hypothesis_internal_use_settings = settings(
+            item.obj._hypothesis_internal_use_settings,
+            max_examples=EXAMPLES,
+            deadline=None,
+            derandomize=False,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+        )
+    config.hook.pytest_deselected(items=[item for item in items if item not in drawing])
+    items[:] = drawing

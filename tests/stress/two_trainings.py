@@ -27,12 +27,15 @@ except RegardError as refusal:
 """
 
 
-def run(seconds: float, seed: int) -> dict[str, Any]:
-    """Pairs of processes that begin at the same moment, at least one pair."""
+PAIRS = 8
+
+
+def run(share: float, seconds: float, seed: int) -> dict[str, Any]:
+    """Pairs of processes that begin at the same moment: `share` of them, at least one."""
     del seed
-    end, pairs, lost, alone = time.perf_counter() + seconds, 0, [], None
+    end, wanted, pairs, lost, alone = time.perf_counter() + seconds, max(1, round(share * PAIRS)), 0, [], None
     with tempfile.TemporaryDirectory() as place:
-        while not pairs or time.perf_counter() < end:
+        while pairs < wanted and time.perf_counter() < end:
             folder = Path(place) / str(pairs)
             said = sorted(_together(folder, 2))
             if alone is None:
@@ -43,7 +46,7 @@ def run(seconds: float, seed: int) -> dict[str, Any]:
             elif (folder / "model.safetensors").read_bytes() != alone:
                 lost.append("the one that trained ended with other bytes than one alone")
             pairs += 1
-    return {"pairs": pairs, "lost": lost}
+    return {"counts": {"pairs": pairs}, "lost": lost}
 
 
 def _together(folder: Path, count: int) -> list[str]:

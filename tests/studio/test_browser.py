@@ -301,6 +301,8 @@ def test_a_phone_needs_no_sideways_scrolling(opened, room):
         page.locator({"regression": "#fit-words", "translation": "#tr-answer", "scores": "#sc-effect"}[room])
     ).to_contain_text(re.compile(r"\d"))
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    if room == "scores":  # every score with every head, without a hidden column
+        assert page.locator("#sc-table").evaluate("at => at.offsetWidth <= at.parentElement.clientWidth")
 
 
 def test_colours_follow_the_system_and_the_button(opened):

@@ -4,6 +4,7 @@ import asyncio
 import json
 
 import pytest
+from starlette.requests import Request
 from tests.studio.conftest import ORIGIN, PORT, TestClient
 
 from regard.studio.app import build
@@ -109,6 +110,26 @@ def test_a_body_that_does_not_come_is_not_waited_for():
     status, said = call(Guard(reader, PORT, seconds=0.05), receive=never)
     assert status == 503
     assert "longer than 0.05 seconds" in said["error"]
+
+
+def test_who_hangs_up_in_the_middle_is_not_answered():
+    async def reader(scope, receive, send):
+        await Request(scope, receive).body()
+
+    async def gone():
+        return {"type": "http.disconnect"}
+
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {
+        "type": "http", "method": "POST", "path": "/", "query_string": b"",
+        "headers": [(b"host", f"127.0.0.1:{PORT}".encode()), (b"origin", ORIGIN.encode())],
+    }  # fmt: skip
+    asyncio.run(Guard(reader, PORT)(scope, gone, send))
+    assert sent == []
 
 
 def test_an_answer_that_takes_too_long_is_cut_off():

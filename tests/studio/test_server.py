@@ -1,5 +1,6 @@
 """The server: on the loopback address only, and stopped cleanly with what it has begun."""
 
+import asyncio
 import contextlib
 import http.client
 import re
@@ -22,6 +23,26 @@ def test_it_binds_the_loopback_address_and_no_other():
             with socket.socket() as caller:
                 caller.settimeout(0.5)
                 assert caller.connect_ex((other, port)) != 0
+
+
+def test_answers_do_not_wait_for_an_acknowledgement():
+    """asyncio switches the delay of small packets off on sockets that say they are TCP, and on no others."""
+
+    async def delayed():
+        server = await asyncio.start_server(lambda _, writer: seen.append(writer), sock=bind(0))
+        port = server.sockets[0].getsockname()[1]
+        _, writer = await asyncio.open_connection(ADDRESS, port)
+        while not seen:
+            await asyncio.sleep(0.01)
+        found = seen[0].get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        for one in (writer, seen[0]):
+            one.close()
+            await one.wait_closed()
+        server.close()
+        return not found
+
+    seen = []
+    assert not asyncio.run(delayed())
 
 
 def test_a_port_that_is_taken_or_is_none():

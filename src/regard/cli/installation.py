@@ -18,7 +18,7 @@ def machine() -> dict[str, str]:
         "regard": version("regard"),
         "Python": f"{platform.python_version()} on {platform.system()} {platform.machine()}",
         "torch": torch.__version__,
-        "triton": installed("triton") or "not installed; it runs distances, additive scores and decoders on a GPU",
+        "triton": installed("triton") or "not installed; regard[gpu] brings it, for distances and additive scores",
         "CUDA": ", ".join(cuda) or "no device",
         "threads": f"{torch.get_num_threads()} within an operation, of {os.cpu_count()} cores",
     }

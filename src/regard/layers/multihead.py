@@ -131,6 +131,13 @@ class MultiHeadAttention(nn.Module):
         """
         if group is not None:
             return self.join(self._merge_groups(self._pool_shards(query, key, value, mask, group, order)))
+        if order != "contiguous":
+            raise RegardError(
+                "order",
+                got=f"{order!r} without a group",
+                needed="the group of ranks that hold the tokens in this order",
+                repair="Pass group= as well, or leave order out: without a group, tokens come in the sequence's order.",
+            )
         mixed = one_call(self, query, key, value, mask)
         return (
             mixed

@@ -15,14 +15,7 @@ from torch.special import ndtri
 from regard.errors import RegardError
 from regard.regression import hat
 from regard.regression.smoother import Smoother
-
-# Kernels whose square is again a kernel of eq. 5: its name, and its width relative to the first.
-SQUARES = {
-    "gaussian": ("gaussian", 0.5**0.5),
-    "laplacian": ("laplacian", 0.5),
-    "boxcar": ("boxcar", 1.0),
-    "epanechnikov": ("biweight", 1.0),
-}
+from regard.regression.sums import can_square, pool_squares
 
 
 class Band(NamedTuple):
@@ -58,7 +51,8 @@ def noise(smoother: Smoother, variance: str) -> Tensor:
     data = smoother.data
     fit = smoother.fit(data.key)
     squared = (data.value - fit.mean).square()
-    left = 1 - 2 * fit.leverage + variance_factor(smoother, data.key, torch.ones_like(data.value[:, :1]))[:, 0]
+    one = torch.ones_like(data.value[:, :1])
+    left = 1 - 2 * fit.leverage + variance_factor(smoother, data.key, fit.log_mass, one)[:, 0]
     left = left.clamp(min=0).to(squared.dtype).unsqueeze(-1)
     over_all = smoother.average(left)
     if float(over_all) * smoother.total() < 1e-6:
@@ -78,20 +72,19 @@ def noise(smoother: Smoother, variance: str) -> Tensor:
     return torch.where(known, pooled[:, :-1] / torch.where(known, pooled[:, -1:], 1.0), everywhere)
 
 
-def variance_factor(smoother: Smoother, query: Tensor, sigma2: Tensor) -> Tensor:
+def variance_factor(smoother: Smoother, query: Tensor, log_mass: Tensor, sigma2: Tensor) -> Tensor:
     """(queries, outputs): sum_j l_j^2 sigma_j^2, a row of weight w counted as w observations; sigma2 (keys, outputs).
 
-    Where the square of the kernel is a kernel, it is a pooling of sigma2 with that; otherwise from rows of the hat
-    matrix, by blocks.
+    log_mass: (queries,), that of the estimate. Where sums of the squared kernel are as cheap as those of the kernel,
+    it is a pooling of sigma2 with that; otherwise from rows of the hat matrix, by blocks.
     """
     data = smoother.data
-    if smoother.degree == 0 and smoother.kernel in SQUARES:
-        name, ratio = SQUARES[smoother.kernel]
-        kernel = smoother.kernel_at(query)
-        squares = replace(smoother, data=data._replace(value=sigma2), kernel=name, width=kernel.width * ratio)
-        pooled, mass = squares.pool(query), smoother.pool(query).log_mass
-        inside = mass.isfinite()
-        share = torch.where(inside, (pooled.log_mass - 2 * torch.where(inside, mass, 0.0)).exp(), 0.0)
+    of_sigma2 = replace(smoother, data=data._replace(value=sigma2), degree=0)
+    kernel = smoother.kernel_at(query)
+    if smoother.degree == 0 and can_square(query, of_sigma2.ready, kernel):
+        pooled = pool_squares(query, of_sigma2.ready, kernel, smoother.tolerance)
+        inside = log_mass.isfinite()
+        share = torch.where(inside, (pooled.log_mass - 2 * torch.where(inside, log_mass, 0.0)).exp(), 0.0)
         return pooled.mean * share.to(sigma2.dtype).unsqueeze(-1)
     per_observation = sigma2 if data.weight is None else sigma2 / data.weight.unsqueeze(-1)
     parts = [

@@ -14,6 +14,7 @@ from regard.errors import RegardError
 from regard.regression import arrays, band, criteria, derivative, distributed
 from regard.regression.kernel_estimator import KernelEstimator
 from regard.regression.nearest import Nearest
+from regard.regression.smoother import Fit
 
 
 class NadarayaWatson(MultiOutputMixin, RegressorMixin, KernelEstimator):
@@ -167,13 +168,14 @@ class NadarayaWatson(MultiOutputMixin, RegressorMixin, KernelEstimator):
         wide = band.quantile(level)
         smoother = self.smoother_
         noise = band.noise(smoother, variance)
+        errors: list[Tensor] = []
 
-        def errors(query: Tensor) -> Tensor:
-            missing = smoother.pool(query).log_mass.isneginf()
-            error = band.variance_factor(smoother, query, noise).sqrt()
-            return torch.where(missing.unsqueeze(-1), torch.nan, error)
+        def also(query: Tensor, fit: Fit) -> None:
+            error = band.variance_factor(smoother, query, fit.log_mass, noise).sqrt()
+            errors.append(error.masked_fill(fit.log_mass.isneginf().unsqueeze(-1), torch.nan))
 
-        mean, error = self._mean(X), self._answer(X, errors)
+        mean = self._mean(X, also)
+        error = arrays.give_back(torch.cat(errors), X)
         return band.Band(*(self._shaped(part) for part in (mean, mean - wide * error, mean + wide * error, error)))
 
     @property

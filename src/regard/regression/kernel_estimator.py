@@ -13,7 +13,7 @@ from torch import Tensor
 
 from regard.errors import RegardError
 from regard.regression import arrays, bandwidth, distributed, empty, hat
-from regard.regression.smoother import Smoother
+from regard.regression.smoother import Fit, Smoother
 from regard.regression.sums import Data, Pool
 from regard.scores.names import KERNELS
 
@@ -89,12 +89,17 @@ class KernelEstimator(BaseEstimator):
 
         return self._answer(X, rows)
 
-    def _mean(self, X: Any) -> Any:
-        """(queries, outputs): the estimate, empty windows answered by the policy."""
+    def _mean(self, X: Any, also: Callable[[Tensor, Fit], None] | None = None) -> Any:
+        """(queries, outputs): the estimate, empty windows answered by the policy.
+
+        also: is given each block of queries with its fit, for what else is to be made of it.
+        """
         check_is_fitted(self)
         parts, unanswered, asked = [], 0, 0
         for query in self._queries(X):
             fit = self.smoother_.fit(query)
+            if also is not None:
+                also(query, fit)
             missing = fit.log_mass.isneginf()
             unanswered, asked = unanswered + int(missing.sum()), asked + len(query)
             parts.append(empty.fill(fit.mean, missing, query, self.smoother_, self.empty))

@@ -74,13 +74,13 @@ class Smoother:
 
     def pool(self, query: Tensor, *, moments: bool = False) -> Pool:
         """The kernel sums of each query, in the coordinates of the keys."""
-        return pool(query, self._ready, self.kernel_at(query), moments=moments, tolerance=self.tolerance)
+        return pool(query, self.ready, self.kernel_at(query), moments=moments, tolerance=self.tolerance)
 
     def pool_left_out(self, exclude: int) -> Pool:
         """The kernel sums at every row of the data, which leaves out itself and `exclude` rows on each side."""
         key = self.data.key
         kernel = self.kernel_at(key, torch.arange(len(key), device=key.device), exclude)
-        return pool(key, self._ready, kernel, exclude=exclude, tolerance=self.tolerance)
+        return pool(key, self.ready, kernel, exclude=exclude, tolerance=self.tolerance)
 
     def fit(self, query: Tensor) -> Fit:
         """The estimate at each query, in the coordinates of the keys."""
@@ -97,7 +97,8 @@ class Smoother:
         return Fit(line.mean, pooled.log_mass, leverage, line.slope)
 
     @property
-    def _ready(self) -> Prepared:
+    def ready(self) -> Prepared:
+        """The data as the kernel sums take them."""
         return self.data if self.prepared is None else self.prepared
 
     @property

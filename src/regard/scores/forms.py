@@ -46,7 +46,7 @@ class AdditiveForm(NamedTuple):
     query: Tensor
     key: Tensor
     weight: Tensor
-    reach: tuple[float, float] = (6.0, 6.0)
+    reach: tuple[float, float]
 
 
 class CallableForm(NamedTuple):

@@ -1,5 +1,7 @@
 """What a score or a bias that is code learns: the parameters of its module; a closure that learns is refused."""
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
 
@@ -11,8 +13,8 @@ from regard.scores.forms import CallableForm
 def learned_by_code(problem: Problem, score: object, bias: object) -> tuple[Tensor, ...]:
     """The parameters of `score` and of `bias`, where the problem calls them, that want a gradient.
 
-    Each is tried on one pair, the same on every rank: should its result want a gradient of something else, nobody
-    would know of that in the backward pass, when blocks are recomputed.
+    Each is tried on one pair, the same on every rank: should its result want a gradient of something else as well,
+    nobody would know of that in the backward pass, when blocks are recomputed.
     """
     if not problem.is_code or not torch.is_grad_enabled():
         return ()
@@ -30,14 +32,36 @@ def learned_by_code(problem: Problem, score: object, bias: object) -> tuple[Tens
 def _parameters(argument: str, source: object, tile: Tensor) -> dict[int, Tensor]:
     parameters = source.parameters() if isinstance(source, nn.Module) else ()
     found: dict[int, Tensor] = {id(parameter): parameter for parameter in parameters if parameter.requires_grad}
-    if tile.requires_grad and not found:
+    lost = [leaf for leaf in _leaves(tile) if id(leaf) not in found]
+    if lost:
         raise RegardError(
             argument,
-            got="a callable that depends on tensors which require gradients",
+            got=f"a callable that depends on tensors which require gradients{_beside(found, lost)}",
             needed="a torch.nn.Module, whose parameters can be found",
             repair="Write it as a Module that has these tensors as parameters.",
         )
     return found
+
+
+def _beside(found: dict[int, Tensor], lost: list[Tensor]) -> str:
+    """For a module that is nearly right: which tensors it does not own."""
+    shapes = ", ".join(str(tuple(leaf.shape)) for leaf in lost)
+    return f" and are no parameters of it, of shape {shapes}" if found else ""
+
+
+def _leaves(tile: Tensor) -> Iterator[Tensor]:
+    """Every tensor at which a gradient of the tile would end, once: what the nodes of its graph accumulate into."""
+    ahead, seen = [tile.grad_fn], set()
+    if tile.is_leaf and tile.requires_grad:
+        yield tile
+    while ahead:
+        node = ahead.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if isinstance(leaf := getattr(node, "variable", None), Tensor):
+            yield leaf
+        ahead += [following for following, _ in node.next_functions]
 
 
 def _one(tokens: Tensor) -> Tensor:

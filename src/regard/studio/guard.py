@@ -9,6 +9,7 @@ other origins, frames, and text as HTML (trusted types).
 import asyncio
 from collections.abc import Iterable
 
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -61,6 +62,8 @@ class Guard:
                 await self.app(scope, self._counted(receive), answer)
         except RefusedError as refusal:
             await answer.refuse(scope, receive, refusal)
+        except ClientDisconnect:
+            pass  # whoever asked has hung up in the middle of it: nobody is left to be answered
         except TimeoutError:
             sentence = f"It took longer than {self.seconds:g} seconds. Ask for less: fewer points, or a shorter text."
             await answer.refuse(scope, receive, RefusedError(503, sentence))

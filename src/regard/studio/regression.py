@@ -5,10 +5,10 @@ import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from regard.errors import RegardError
 from regard.regression import BandwidthWarning, NadarayaWatson
-from regard.regression.band import SQUARES
 from regard.regression.experiment import data
 from regard.scores.names import KERNELS
 from regard.studio.asked import Asked
@@ -23,14 +23,10 @@ _WARNINGS = threading.Lock()
 
 
 def offer() -> dict[str, Any]:
-    """What the page may choose from, and the points it begins with: the chapter's.
-
-    quick: kernels whose band costs no more than the curve, since their square is a kernel too.
-    """
+    """What the page may choose from, and the points it begins with: the chapter's."""
     x, y = data.samples()
     return {
         "kernels": list(KERNELS),
-        "quick": [name for name in KERNELS if name in SQUARES],
         "criteria": list(CRITERIA),
         "most": MOST_POINTS,
         "places": PLACES,
@@ -39,6 +35,7 @@ def offer() -> dict[str, Any]:
     }
 
 
+@torch.inference_mode()  # a fit is some hundred small operations, which cost less where none may be differentiated
 def fit(asked: Asked) -> dict[str, Any]:
     """The curve between two places, and what it is made of at the query.
 

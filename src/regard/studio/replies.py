@@ -51,7 +51,7 @@ class Replies:
             # Abandoned when the time is over: the thread ends by itself, since what it may be asked for is limited.
             found = await run_sync(answer, limiter=self._threads, abandon_on_cancel=True)
         except RegardError as refusal:
-            return as_json({"error": str(refusal), "argument": refusal.argument}, 422)
+            return as_json({"error": str(refusal)}, 422)
         except Exception as failure:
             LOG.exception("an answer failed")
             sentence = f"The studio failed on this ({type(failure).__name__}); the terminal shows where. "

@@ -25,7 +25,6 @@ def offer() -> dict[str, Any]:
         "heads": [task.title for task in TASKS],
         "dims": DIMS,
         "widths": WIDTHS,
-        "spreads": SPREADS,
         "most_words": MOST_WORDS,
     }
 
@@ -65,7 +64,6 @@ def attend_all(asked: Asked) -> dict[str, Any]:
             for number, task in enumerate(TASKS)
         ],
         "effect": _effect(found.output, judged, off),
-        "empty_rows": int((~allowed.any(-1)).sum()),
         "blind_rows": int(found.log_mass.isneginf().any(0).sum()),
         "every_score": [_line(name, heads, mask, right) for name in SCORES],
     }

@@ -23,7 +23,9 @@ def bind(port: int) -> socket.socket:
         raise RegardError(
             "port", got=str(port), needed="0 (any that is free) to 65535", repair="Leave --port out for a free one."
         )
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    # Named as TCP, it is one whose small packets asyncio sends at once; otherwise the last of an answer waits 40 ms
+    # for the browser's delayed acknowledgement.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((ADDRESS, port))

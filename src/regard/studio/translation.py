@@ -7,11 +7,11 @@ from regard.studio.asked import Asked
 from regard.studio.limits import MOST_CANDIDATES, MOST_CHARACTERS
 from regard.studio.models.shelf import Shelf
 from regard.translation import Translation, Translator
+from regard.translation.vocabularies.surfaces import UNKNOWN_SIGN
 
 UNITS = ("auto", "tokens", "words")
 MOST_FRAMES = 10_000
 DIGITS = 6
-UNKNOWN = "⁇"
 
 
 class TranslationRoom:
@@ -53,8 +53,7 @@ class TranslationRoom:
             "text": best.source.text,
             "unit": unit,
             "source": list(source),
-            "unknown": sum(piece == UNKNOWN for piece in best.source.pieces),
-            "has_attention": translator.models[0].model.architecture.attention != "none",
+            "unknown": sum(piece == UNKNOWN_SIGN for piece in best.source.pieces),
             "candidates": [_candidate(one, unit) for one in (best, *best.others)],
         }
 

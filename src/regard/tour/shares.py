@@ -3,8 +3,9 @@
 import math
 from typing import NamedTuple
 
-# 95% of a normal distribution lie this many standard deviations around its mean.
-QUANTILE = 1.959963984540054
+from regard.regression.band import quantile
+
+QUANTILE = quantile(0.95)
 
 
 class Share(NamedTuple):

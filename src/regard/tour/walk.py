@@ -1,7 +1,7 @@
 """The walk itself: compute what takes time side by side, present station after station, write page and files."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -53,10 +53,10 @@ def run(out: Path, budget: Budget = FULL, listen: Listener = silence) -> Visit:
         costs = scores.cost()
         found = run_all(works, budget.workers, bar.hear)
         stations, written = [], []
-        for make in _stations(budget, found, costs):
+        for make in (makers := _stations(budget, found, costs)):
             station = make()
             stations.append(station)
-            bar.write(station, len(stations))
+            bar.write(station, len(stations), len(makers))
             written += files.write(station, out)
     page = out / PAGE
     page.write_text(assemble(stations), encoding="utf-8")
@@ -75,18 +75,20 @@ def _works(budget: Budget) -> tuple[Work, ...]:
     )
 
 
-def _stations(budget: Budget, found: dict[str, Any], costs: Any) -> Iterator[Callable[[], Station]]:
+def _stations(budget: Budget, found: dict[str, Any], costs: Any) -> tuple[Callable[[], Station], ...]:
     """The ten contents, in their order."""
-    yield query.present
-    yield partial(width.present, found["kernels"])
-    yield partial(norms.present, found["kernels"])
-    yield saturation.present
-    yield partial(scores.present, costs, found["rules"])
-    yield partial(bottleneck.present, budget, found["lists, fixed state"], found["lists, attention"])
-    yield partial(learning.present, found["dates"])
-    yield partial(heads.present, found["digits"])
-    yield speed.present
-    yield errata.present
+    return (
+        query.present,
+        partial(width.present, found["kernels"]),
+        partial(norms.present, found["kernels"]),
+        saturation.present,
+        partial(scores.present, costs, found["rules"]),
+        partial(bottleneck.present, budget, found["lists, fixed state"], found["lists, attention"]),
+        partial(learning.present, found["dates"]),
+        partial(heads.present, found["digits"]),
+        speed.present,
+        errata.present,
+    )
 
 
 class _Bar:
@@ -108,6 +110,6 @@ class _Bar:
         under_way = [f"{name}: {told}" for name, told in self.words.items() if self.shares[name] < 1]
         self.listen(Progressed((1 - LEFT) * total, done, len(self.shares), "; ".join(under_way)))
 
-    def write(self, station: Station, number: int) -> None:
-        share = 1 - LEFT * (1 - number / 10)
-        self.listen(Progressed(share, len(self.shares), len(self.shares), f"drawing {number} of 10: {station.slug}"))
+    def write(self, station: Station, number: int, of: int) -> None:
+        share, works = 1 - LEFT * (1 - number / of), len(self.shares)
+        self.listen(Progressed(share, works, works, f"drawing {number} of {of}: {station.slug}"))

@@ -4,7 +4,7 @@ import pytest
 import torch
 from tests.regression.sums import exact
 
-from regard.regression.sums.expansions import EXPANSIONS
+from regard.regression.sums.expansions import EXPANSIONS, SQUARES
 
 
 @pytest.mark.parametrize("name", EXPANSIONS)
@@ -30,3 +30,20 @@ def test_the_products_are_the_kernel(name, power, is_right):
         assert torch.allclose((factors[more] * terms).sum(0), kernel * distance**more, rtol=0, atol=1e-13)
     size = expansion.size(query.abs() + 0.5, terms[0])
     assert (size * (1 + 1e-12) >= (factors[0] * terms).abs().sum(0)).all()
+
+
+@pytest.mark.parametrize("name", SQUARES)
+def test_the_products_of_a_square_are_the_squared_kernel(name):
+    key = torch.linspace(-0.5, 0.5, 11, dtype=torch.float64)
+    distance = torch.linspace(0, 0.999, 11, dtype=torch.float64)
+    for sign in (torch.ones_like(key), -torch.ones_like(key)):
+        query = key + sign * distance
+        found = []
+        for expansion in (EXPANSIONS[name], SQUARES[name]):
+            terms = expansion.of_keys(key, torch.ones_like(key).unsqueeze(0), 0).squeeze(1)
+            factors = expansion.of_queries(query * sign, 0)
+            expansion.mirror(factors, sign)
+            found.append((factors[0] * terms).sum(0))
+            size = expansion.size(query.abs() + 0.5, terms[0])
+            assert (size * (1 + 1e-12) >= (factors[0] * terms).abs().sum(0)).all()
+        assert torch.allclose(found[0].square(), found[1], rtol=0, atol=1e-9)

@@ -13,7 +13,7 @@ from regard.studio.models.cache import Cache
 from regard.studio.models.learning import LearningShelf
 
 
-def wait(shelf, condition, seconds=60):
+def wait(shelf, condition, seconds=240):
     """Until the facts of the models satisfy the condition."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:

@@ -7,7 +7,21 @@ import pytest
 
 from regard.tour.page.formulas import FORMULAS, math, over, root, sub
 
-KNOWN = {"math", "mrow", "mi", "mn", "mo", "msub", "msup", "msubsup", "mfrac", "msqrt", "munder", "munderover"}
+KNOWN = {
+    "math",
+    "mrow",
+    "mi",
+    "mn",
+    "mo",
+    "msub",
+    "msup",
+    "msubsup",
+    "mfrac",
+    "msqrt",
+    "mspace",
+    "munder",
+    "munderover",
+}
 FRAGMENTS = "".join(
     path.read_text(encoding="utf-8") for path in files("regard.tour.page").joinpath("stations").iterdir()
 )

@@ -1,6 +1,6 @@
 """Result files of today and of tomorrow become curves."""
 
-from regard.tour.results.measured import by_rank, remembered, timed
+from regard.tour.results.measured import remembered, timed
 
 
 def page(*rows, device="cuda"):
@@ -55,8 +55,3 @@ def test_memory_is_a_number_or_one_for_each_form_and_forwards_alone_does_not_cou
             "textbook, at least": [(16, 70)],
         },
     }
-
-
-def test_errors_by_rank_where_they_were_kept():
-    found = by_rank(page({"rank": 8, "promised": 1e-3, "observed": 1e-4}, row(64)))
-    assert curves(found) == {"promised": [(8, 1e-3)], "observed": [(8, 1e-4)]}

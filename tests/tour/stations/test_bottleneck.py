@@ -3,9 +3,9 @@
 import pytest
 
 from regard.tour import QUICK
+from regard.tour.results.laboratory import compared
 from regard.tour.shares import Share
 from regard.tour.stations.bottleneck import Read, by_length, corpus, marked, present
-from regard.tour.stations.scores import kept
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_a_model_that_is_right_has_no_marks_and_a_full_curve():
 def test_three_sizes_of_the_state_from_the_kept_results(stations):
     sizes = stations["bottleneck"].charts["sizes"].series
     assert [series.name for series in sizes] == ["state of 32", "state of 64", "state of 128"]
-    trials = [trial.by_length[3].exact for trial in kept("lab-state-size").trials if trial.competitor.hidden == 32]
+    trials = [trial.by_length[3].exact for trial in compared("lab-state-size").trials if trial.competitor.hidden == 32]
     assert dict(map(tuple, sizes[0].points))[4] == pytest.approx(sum(trials) / len(trials))
 
 

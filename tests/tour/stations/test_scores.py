@@ -2,7 +2,7 @@
 
 import pytest
 
-from regard.tour.stations.scores import kept
+from regard.tour.results.laboratory import compared
 from regard.translation.lab.competitors import EVERY, NONE
 
 
@@ -17,7 +17,7 @@ def test_a_row_for_every_score_the_laboratory_compares(stations):
 
 
 def test_quality_is_that_of_the_kept_trials(stations):
-    trials = [trial.exact for trial in kept().trials if trial.competitor == EVERY[-2]]
+    trials = [trial.exact for trial in compared("lab-comparison").trials if trial.competitor == EVERY[-2]]
     (row,) = (row for row in stations["scores"].tables[0].rows if row[0] == "additive")
     assert row[4] == pytest.approx(sum(trials) / len(trials))
     assert len(trials) == int(stations["scores"].facts["seeds"]) == 3

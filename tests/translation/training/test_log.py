@@ -1,7 +1,12 @@
 """The log: one JSON object a line, cut back to where a training goes on."""
 
+import errno
 import json
+import os
 
+import pytest
+
+from regard.errors import RegardError
 from regard.translation.training.events import EpochEnded
 from regard.translation.training.log import NAME, Log
 
@@ -29,3 +34,18 @@ def test_half_a_line_of_a_training_that_was_killed_goes(tmp_path):
     with (tmp_path / NAME).open("a", encoding="utf-8") as file:
         file.write('{"epoch": 2, "upd')
     assert Log(tmp_path, 1).entries == [entry(1)]
+
+
+def test_a_full_disk_costs_no_line(tmp_path, monkeypatch):
+    log = Log(tmp_path, 0)
+    log.add(entry(1))
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(RegardError, match="No space left"):
+        Log(tmp_path, 1)
+    monkeypatch.undo()
+    assert Log(tmp_path, 1).entries == [entry(1)]
+    assert [file.name for file in tmp_path.iterdir()] == [NAME]

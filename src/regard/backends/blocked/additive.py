@@ -15,7 +15,7 @@ sum_i w_i tanh(.) by at most TANH_ERROR eps sum_i |w_i|, and its derivative in e
 much: the four share a denominator, and so their errors.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -54,16 +54,15 @@ class AdditiveTiles(Tiles):
         self.query, self.key, self.weight = operands
         self.members = _subsets(self.query)
         self.signs = 2 * self.members - 1
-        self.query_products = _products(self.query, self.members)
         self.key_products = _products(self.key, self.members)
-        numerators = self.query_products * (_by_group(self.weight) @ self.signs.mT)
-        # The factors of N and of D side by side, (groups, *batch, queries, 2, 16): one matrix product gives both.
-        self.factors = torch.stack([numerators, self.query_products.expand_as(numerators)], dim=-2)
+        # The factors of D and of N, (groups, *batch, 16, queries) each.
+        self.query_products = _products(self.query, self.members)
+        self.numerators = self.query_products * (self.signs @ _by_group(self.weight))
         self.reach = -1.0 if tanh else LARGEST_REACH[self.query.dtype]
         self.query_reach, self.key_reach = _reach(self.query), _reach(self.key)
         if any(needs):
-            self.swapped_factors = torch.stack([-self.factors[..., 1, :], numerators], dim=-2)
-            self.to_swapped = torch.zeros_like(self.factors)
+            self.to_numerators = torch.zeros_like(self.numerators)
+            self.from_query_products = torch.zeros_like(self.query_products)
             self.to_keys = torch.zeros_like(self.key_products)
 
     def scores(self, rows: slice, cols: slice) -> Tensor:
@@ -71,10 +70,7 @@ class AdditiveTiles(Tiles):
         if not self._within_reach(rows, cols):
             return self._tanh_scores(rows, cols)
         total: Tensor | None = None
-        both: Tensor | None = None
-        for factors, facing in zip(_rows(self.factors, rows), self._facing(cols), strict=True):
-            both = torch.matmul(factors, facing.mT, out=both)
-            upper, lower = _apart(both)
+        for upper, lower in self._fractions(rows, cols):
             total = upper / lower if total is None else total.addcdiv_(upper, lower)
         assert total is not None
         return total
@@ -82,29 +78,28 @@ class AdditiveTiles(Tiles):
     def backward(self, rows: slice, cols: slice, grad: Tensor) -> None:
         """dN = dS / D and -dD = dS N / D^2 for each group, then matrix products to the factors.
 
-        Both overwrite N and D, which leaves -dD where N was and dN where D was: hence the swapped factors, those of
-        D with their sign changed.
+        Both overwrite N and D, which leaves -dD where N was and dN where D was.
         """
         if not self._within_reach(rows, cols):
             self._tanh_backward(rows, cols, grad)
             return
-        both: Tensor | None = None
         groups = zip(
-            _rows(self.factors, rows),
-            _rows(self.swapped_factors, rows),
-            self._facing(cols),
-            _rows(self.to_swapped, rows),
-            self.to_keys[..., cols, :].unbind(0),
+            self._fractions(rows, cols),
+            self.numerators[..., rows].unbind(0),
+            self.query_products[..., rows].unbind(0),
+            self.key_products[..., cols].unbind(0),
+            self.to_numerators[..., rows].unbind(0),
+            self.from_query_products[..., rows].unbind(0),
+            self.to_keys[..., cols].unbind(0),
             strict=True,
         )
-        for factors, swapped, facing, to_swapped, to_keys in groups:
-            both = torch.matmul(factors, facing.mT, out=both)
-            upper, lower = _apart(both)
+        for (upper, lower), numerators, products, facing, to_numerators, from_products, to_keys in groups:
             upper.div_(lower)
             torch.div(grad, lower, out=lower)
             upper.mul_(lower)
-            add_shared(to_swapped, both @ facing)
-            add_shared(to_keys, both.mT @ swapped)
+            add_shared(to_numerators, facing @ lower.mT)
+            add_shared(from_products, facing @ upper.mT)
+            add_shared(to_keys, (numerators @ lower).sub_(products @ upper))
 
     def gradients(self) -> list[Tensor | None]:
         """From the subset products back to a, b and w; tiles that took tanh have added theirs already.
@@ -112,20 +107,32 @@ class AdditiveTiles(Tiles):
         The scaling of the products cancels in the ratio and so counts as a constant: d u_S / d a_i is 2 u_S.
         """
         if self.needs[0]:
-            pull = (self.to_swapped * self.swapped_factors).sum(-2)
-            self._add_all(0, _ungroup(2 * (pull @ self.members), self.query))
+            down = self.from_query_products * self.query_products
+            # A query that heads share has been summed over them here already, its numerators have not.
+            pull = (self.to_numerators * self.numerators).sum_to_size(down.shape).sub_(down)
+            self._add_all(0, _ungroup(2 * (self.members.mT @ pull), self.query))
         if self.needs[1]:
-            pull = self.to_keys * self.key_products
-            self._add_all(1, _ungroup(2 * (pull @ self.members), self.key))
+            pull = self.to_keys.mul_(self.key_products)
+            self._add_all(1, _ungroup(2 * (self.members.mT @ pull), self.key))
         if self.needs[2]:
-            to_numerators = self.to_swapped[..., 1, :]
-            pull = (to_numerators * self.query_products).sum(-2, keepdim=True)
-            self._add_all(2, _ungroup(pull @ self.signs, self.weight))
+            pull = self.to_numerators.mul_(self.query_products).sum(-1, keepdim=True)
+            self._add_all(2, _ungroup(self.signs.mT @ pull, self.weight))
         return self.grads
 
-    def _facing(self, cols: slice) -> tuple[Tensor, ...]:
-        """The keys' products for each group, (*batch, cols, 16)."""
-        return self.key_products[..., cols, :].unbind(0)
+    def _fractions(self, rows: slice, cols: slice) -> Iterator[tuple[Tensor, Tensor]]:
+        """N and D of each group, (*batch, rows, cols) each, in the same memory; they may be overwritten."""
+        upper: Tensor | None = None
+        lower: Tensor | None = None
+        groups = zip(
+            self.numerators[..., rows].unbind(0),
+            self.query_products[..., rows].unbind(0),
+            self.key_products[..., cols].unbind(0),
+            strict=True,
+        )
+        for numerators, products, facing in groups:
+            upper = torch.matmul(numerators.mT, facing, out=upper)
+            lower = torch.matmul(products.mT, facing, out=lower)
+            yield upper, lower
 
     def _add_all(self, index: int, grad: Tensor) -> None:
         total = self.grads[index]
@@ -160,17 +167,6 @@ class AdditiveTiles(Tiles):
         return (self.query[..., rows, one] + self.key[..., cols, one].mT).tanh_()
 
 
-def _rows(factors: Tensor, rows: slice) -> tuple[Tensor, ...]:
-    """(groups, *batch, queries, 2, 16) -> (*batch, 2 rows, 16) for each group, as views."""
-    return factors[..., rows, :, :].flatten(-3, -2).unbind(0)
-
-
-def _apart(both: Tensor) -> tuple[Tensor, Tensor]:
-    """(*batch, 2 rows, cols) -> N and D, (*batch, rows, cols) each, as views."""
-    upper, lower = both.unflatten(-2, (-1, 2)).unbind(-2)
-    return upper, lower
-
-
 def _subsets(like: Tensor) -> Tensor:
     """Which of the group's units each subset has, (16, 4) of 0 and 1."""
     numbers = torch.arange(2**GROUP, device=like.device).unsqueeze(-1)
@@ -178,21 +174,21 @@ def _subsets(like: Tensor) -> Tensor:
 
 
 def _by_group(tokens: Tensor) -> Tensor:
-    """(*batch, tokens, hidden) -> (groups, *batch, tokens, 4); missing units are 0, with weight 0."""
+    """(*batch, tokens, hidden) -> (groups, *batch, 4, tokens); missing units are 0, with weight 0."""
     padded = functional.pad(tokens, (0, -tokens.shape[-1] % GROUP))
-    return padded.unflatten(-1, (-1, GROUP)).movedim(-2, 0)
+    return padded.mT.unflatten(-2, (-1, GROUP)).movedim(-3, 0).contiguous()
 
 
 def _ungroup(grouped: Tensor, like: Tensor) -> Tensor:
     """The inverse of `_by_group`."""
-    return grouped.movedim(0, -2).flatten(-2)[..., : like.shape[-1]]
+    return grouped.movedim(0, -3).flatten(-3, -2).mT[..., : like.shape[-1]]
 
 
 def _products(tokens: Tensor, members: Tensor) -> Tensor:
-    """u_S / prod_i max(1, u_i) for all subsets, (groups, *batch, tokens, 16)."""
-    grouped = _by_group(tokens)
-    largest = grouped.clamp_min(0).sum(-1, keepdim=True)
-    return (grouped @ members.mT).sub_(largest).mul_(2).exp_()
+    """u_S / prod_i max(1, u_i) for all subsets, (groups, *batch, 16, tokens)."""
+    twice = 2 * _by_group(tokens)
+    largest = twice.clamp_min(0).sum(-2, keepdim=True)
+    return (members @ twice).sub_(largest).exp_()
 
 
 def _reach(tokens: Tensor) -> list[float]:

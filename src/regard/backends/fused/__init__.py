@@ -34,7 +34,7 @@ def refuse(problem: Problem, log_mass: bool) -> str | None:
     if value.device.type != "cuda" and not INTERPRETED:
         return "its kernels run on a GPU, or with TRITON_INTERPRET=1 in Triton's interpreter"
     if not INSTALLED:
-        return "triton is not installed"
+        return 'triton is not installed; pip install "regard[gpu]" brings it'
     if accumulation_dtype(value.dtype).itemsize > 4:
         return "its kernels compute in float32"
     if 0 in form.query.shape or 0 in form.key.shape or 0 in value.shape:

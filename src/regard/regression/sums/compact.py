@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from regard.regression.sums.cells import SPARE, Cells, Cover, cover
-from regard.regression.sums.expansions import EXPANSIONS, Expansion
+from regard.regression.sums.expansions import EXPANSIONS, SQUARES, Expansion
 from regard.regression.sums.line import Asked, Line
 from regard.regression.sums.pairs import LogRatio, Windows, sum_pairs
 from regard.regression.sums.record import Pool
@@ -37,32 +37,34 @@ def pool(
     *,
     leaves_itself: bool = False,
     moments: bool = False,
+    squared: bool = False,
     tolerance: float | None = None,
 ) -> Pool:
-    """Pool every query (queries, 1) over the keys of its window (eq. 4)."""
+    """Pool every query (queries, 1) over the keys of its window (eq. 4); squared: with the square of the kernel."""
     asked = Asked.of(query, line, leaves_itself)
     totals = Totals.zero(asked, line, moments)
     if line.key.numel() and asked.place.numel():
         dtype = line.data.key.dtype
         first, after = window_ends(asked, line, width, inside_of(name, width, dtype))
-        size, broken = _add_cells(totals, asked, line, (first, after), EXPANSIONS[name], width)
+        expansion = (SQUARES if squared else EXPANSIONS)[name]
+        size, broken = _add_cells(totals, asked, line, (first, after), expansion, width)
         totals.keep_own(asked, line)
         size = size if asked.kept is None else size.add_(asked.kept)
         limit = tolerance_of(tolerance, dtype) / (ROUNDINGS * torch.finfo(torch.float64).eps)
         rows = broken.logical_or_(size > totals.sums[0] * limit).nonzero().squeeze(-1)
         if rows.numel():
             windows = Windows(rows, first[rows], after[rows], torch.zeros_like(asked.place[rows]))
-            sum_pairs(totals, windows, asked, line, _log_kernel(name, width), width)
+            sum_pairs(totals, windows, asked, line, _log_kernel(name, width, 2 if squared else 1), width)
         # The results need room for themselves: seventeen bytes a query are given back first.
         del first, after, size, broken, rows
     return totals.pool(asked, line, width)
 
 
-def _log_kernel(name: str, width: float) -> LogRatio:
-    """The link of the kernel; every key of a boxcar's window is inside, by its own comparison."""
+def _log_kernel(name: str, width: float, power: int) -> LogRatio:
+    """The link of the kernel's power; every key of a boxcar's window is inside, by its own comparison."""
     if name == "boxcar":
         return lambda key, place, none: torch.zeros_like(key)
-    return lambda key, place, none: LINKS[name].of_ratio((key - place).square_() / width / width)
+    return lambda key, place, none: power * LINKS[name].of_ratio((key - place).square_() / width / width)
 
 
 class _Sweep(NamedTuple):

@@ -121,6 +121,48 @@ class Cosine(Expansion):
         return first * 3
 
 
+class CosineSquare(Expansion):
+    """f(v) = cos(pi v / 2)^2 = (1 + cos(pi v)) / 2, without powers of the distance."""
+
+    def terms(self, power: int) -> int:
+        """1, cos and sin."""
+        assert power == 0, "nobody asks for moments of a squared kernel"
+        return 3
+
+    def of_keys(self, place: Tensor, channels: Tensor, power: int) -> Tensor:
+        """1, cos(pi t), sin(pi t)."""
+        del power
+        angle = place * math.pi
+        return torch.stack([channels, channels * angle.cos(), channels * angle.sin()])
+
+    def of_queries(self, place: Tensor, power: int) -> Tensor:
+        """Half of each of 1, cos(pi s), sin(pi s)."""
+        del power
+        angle = place * math.pi
+        return torch.stack([torch.ones_like(angle), angle.cos(), angle.sin()]).div_(2).unsqueeze(0)
+
+    def mirror(self, factors: Tensor, sign: Tensor) -> None:
+        """Cos is even, sin is odd."""
+        factors[:, 2].mul_(sign)
+
+    def size(self, reach: Tensor, first: Tensor) -> Tensor:
+        """3 / 2 for each unit of weight."""
+        del reach
+        return first * 1.5
+
+
+def _square(kernel: Expansion) -> Expansion:
+    """The expansion of a kernel's square."""
+    if not isinstance(kernel, Polynomial):
+        return CosineSquare()
+    coefficients = kernel.coefficients
+    product = [0.0] * (2 * len(coefficients) - 1)
+    for first, one in enumerate(coefficients):
+        for second, other in enumerate(coefficients):
+            product[first + second] += one * other
+    return Polynomial(*product)
+
+
 EXPANSIONS: dict[str, Expansion] = {
     "boxcar": Polynomial(1),
     "triangular": Polynomial(1, -1),
@@ -129,3 +171,4 @@ EXPANSIONS: dict[str, Expansion] = {
     "tricube": Polynomial(1, 0, 0, -3, 0, 0, 3, 0, 0, -1),
     "cosine_kernel": Cosine(),
 }
+SQUARES: dict[str, Expansion] = {name: _square(kernel) for name, kernel in EXPANSIONS.items()}

@@ -31,8 +31,7 @@ def pool(
     query: Tensor, line: Line, kernel: Kernel, *, exclude: int | None, moments: bool, tolerance: float | None
 ) -> Pool:
     """Pool every query (queries, 1) over the line (eq. 4)."""
-    # As in `attend`, a width is a number in the dtype of the data.
-    width = torch.as_tensor(kernel.width, dtype=line.data.key.dtype, device="cpu").item()
+    width = width_of(kernel, line)
     leaves_itself = exclude is not None
     if kernel.name == "laplacian":
         return laplacian.pool(query, line, width, leaves_itself=leaves_itself, moments=moments)
@@ -41,3 +40,8 @@ def pool(
     return compact.pool(
         query, line, kernel.name, width, leaves_itself=leaves_itself, moments=moments, tolerance=tolerance
     )
+
+
+def width_of(kernel: Kernel, line: Line) -> float:
+    """As in `attend`, a width is a number in the dtype of the data."""
+    return torch.as_tensor(kernel.width, dtype=line.data.key.dtype, device="cpu").item()

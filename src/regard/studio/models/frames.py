@@ -7,11 +7,12 @@ from typing import Any
 
 import torch
 
-from regard.translation.alignments.spans import SpanMass, mass_on_spans
 from regard.translation.corpora import Example
+from regard.translation.evaluation.attention import attention_on_spans
 from regard.translation.training import Corpus, Recipe
 from regard.translation.training.checkpoint import load as load_checkpoint
 from regard.translation.training.trainee import Trainee
+from regard.translation.translated import Translation
 from regard.translation.translator import Translator
 
 LANGUAGES = ("de", "ja", "en", "fi")  # fields backwards, forwards, out of order, with endings
@@ -24,7 +25,7 @@ class Frame:
     """One look.
 
     update: after how many updates. loss: of the model at that time, None before the first.
-    share: of the attention that lies on the characters that say the same, over `JUDGED` pairs; None without attention.
+    share: of the attention that lies on the characters that say the same, over `JUDGED` pairs; None where none does.
     weights: for each sentence shown (target characters, source characters).
     """
 
@@ -74,16 +75,16 @@ class Looks:
             return Frame(update, loss, None, ())
         translator = Translator([self.trainee.loaded()])
         seen = translator.force([pair.source for pair in self.pairs], [pair.target for pair in self.pairs])
-        mass, shown = SpanMass(0.0, 0), []
-        for number, (pair, one) in enumerate(zip(self.pairs, seen, strict=True)):
-            alignment = one.alignment_of_tokens
-            assert alignment is not None
-            spans = translator.target_vocabulary.spans(pair.target), translator.source_vocabulary.spans(pair.source)
-            mass += mass_on_spans(alignment.weights, *spans, pair.spans)
-            if number < len(self.shown):
-                rows = alignment.weights.tolist()
-                shown.append(tuple(tuple(round(weight, DIGITS) for weight in row) for row in rows))
-        return Frame(update, loss, round(mass.share, DIGITS), tuple(shown))
+        share = attention_on_spans(seen, self.pairs)
+        shown = tuple(_rounded(one) for one in seen[: len(self.shown)])
+        return Frame(update, loss, None if share is None else round(share, DIGITS), shown)
+
+
+def _rounded(one: Translation) -> tuple[tuple[float, ...], ...]:
+    """The weights between the characters of both sides, without the signs of their end."""
+    alignment = one.alignment_of_tokens
+    assert alignment is not None
+    return tuple(tuple(round(weight, DIGITS) for weight in row) for row in alignment.weights.tolist())
 
 
 def _one_of_each(examples: Sequence[Example]) -> list[Example]:

@@ -18,6 +18,7 @@ from regard.studio.models.wanted import CORPUS, Wanted
 from regard.translation.corpora import built_in
 from regard.translation.training import Corpus
 from regard.translation.training.events import Advanced, Ended, EpochEnded, Event, Started
+from regard.translation.training.lock import HeldFolderError
 from regard.translation.training.loop import STATE, train
 
 Tell = Callable[[dict[str, Any]], None]
@@ -48,13 +49,13 @@ class _Teller:
             self.tell({"kind": "started", "updates": event.updates, "update": event.done, "pairs": event.pairs,
                        "parameters": event.parameters})  # fmt: skip
         elif isinstance(event, Advanced):
-            self.tell({"kind": "advanced", "update": event.update, "loss": event.loss, "speed": event.speed})
+            self.tell({"kind": "advanced", "update": event.update, "loss": event.loss})
             self._look(event.loss)
         elif isinstance(event, EpochEnded):
             self.tell({"kind": "epoch", "update": event.update, "loss": event.loss, "exact": event.exact})
             self._look(event.loss)
         elif isinstance(event, Ended):
-            self.tell({"kind": "ended", "exact": event.exact, "seconds": event.seconds})
+            self.tell({"kind": "ended", "exact": event.exact})
 
     def show(self, frame: Frame | None) -> None:
         """Keep and tell a look, unless it is the last one again."""
@@ -81,7 +82,7 @@ def main() -> int:
     try:
         learn(wanted, cache, tell)
     except RegardError as refusal:
-        tell({"kind": "refused", "sentence": str(refusal)})
+        tell({"kind": "refused", "sentence": str(refusal), "held": isinstance(refusal, HeldFolderError)})
         return 1
     return 0
 

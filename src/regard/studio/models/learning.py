@@ -18,7 +18,6 @@ from regard.translation import Translator
 
 BETWEEN = 2.0  # seconds between two tries for a model that another process is training
 LEARNER = "regard.studio.models.learner"
-BUSY = "another process is training"  # what the lock of a training folder says
 
 
 class LearningShelf(Shelf):
@@ -86,9 +85,9 @@ class LearningShelf(Shelf):
             return True
         if self._stopping.is_set() or self._take(wanted):
             return True
-        if BUSY in book.refusal:
+        if book.held:
             with self.lock:
-                book.state, book.refusal = "waiting", ""
+                book.state, book.refusal, book.held = "waiting", "", False
             return False
         self._refuse(book, book.refusal or f"The training ended unexpectedly ({ended}); see {self._log(wanted)}.")
         return True
@@ -127,7 +126,7 @@ class LearningShelf(Shelf):
             elif kind == "frame":
                 book.looks["frames"].append(said["frame"])
             elif kind == "refused":
-                book.refusal = said["sentence"]
+                book.refusal, book.held = said["sentence"], said["held"]
             else:
                 if kind == "started":
                     book.begun = time.monotonic()

@@ -16,7 +16,8 @@ from regard.translation import Translator
 class Book:
     """One model on the shelf.
 
-    state: "waiting", "training", "ready" or "refused", and then `refusal` says why.
+    state: "waiting", "training", "ready" or "refused", and then `refusal` says why. held: whether another
+    process was training it.
     told: the last numbers of its training. looks: its sentences and frames.
     """
 
@@ -24,6 +25,7 @@ class Book:
     title: str
     state: str = "waiting"
     refusal: str = ""
+    held: bool = False
     told: dict[str, Any] = field(default_factory=dict)
     looks: dict[str, Any] = field(default_factory=lambda: {key: list(value) for key, value in NO_LOOKS.items()})
     translator: Translator | None = None

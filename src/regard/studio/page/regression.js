@@ -155,11 +155,11 @@ class Room {
     }, DEFAULTS);
   }
 
-  // A hand that drags gets the curve, the weights, and the band where that is quick; when it rests, everything.
+  // A hand that drags gets curve, weights and band (that of local lines takes longer); when it rests, everything.
   ask(criterion = "", whole = criterion !== "") {
     clearTimeout(this.rest);
     const { points, kernel, degree, level, query, view } = this;
-    const band = whole || (degree === 0 && this.offered.quick.includes(kernel));
+    const band = whole || degree === 0;
     this.fit.want({
       x: points.x, y: points.y, kernel, degree, level, query, band, whole, criterion,
       bandwidth: this.width, low: view.x[0], high: view.x[1],

@@ -71,11 +71,13 @@ def norm2(inside: str) -> str:
 
 
 T = "⊤"
+# Between two formulas of one line.
+APART = '<mspace width="1em"></mspace>'
 QK = row(sup("*q", T), "*k")
 
 FORMULAS = {
     "eq1": math("Attention ( *q ) =", total("i"), "α ( *q ,", sub("*k", "i"), ")", sub("*v", "i"), block=True),
-    "eq2": math("α ( *q ,", sub("*k", "i"), ") ≥ 0 ,", total("i"), "α ( *q ,", sub("*k", "i"), ") = 1"),
+    "eq2": math("α ( *q ,", sub("*k", "i"), ") ≥ 0 ,", APART, total("i"), "α ( *q ,", sub("*k", "i"), ") = 1"),
     "eq3": math(
         "α ( *q ,", sub("*k", "i"), ") =",
         over(row("exp f ( *q ,", sub("*k", "i"), ")"), row(total("j"), "exp f ( *q ,", sub("*k", "j"), ")")),
@@ -114,13 +116,15 @@ FORMULAS = {
     "c-printed": math(both("*c", "t", "′")),
     "c": math(sub("*c", "t′")),
     "eq14": math(
-        "*o =", total("j"), both("*W", "o", "( j )"), sub("*h", "j"), ",",
+        "*o =", total("j"), both("*W", "o", "( j )"), sub("*h", "j"), ",", APART,
         sub("*h", "j"), "= Attention (", both("*W", "q", "( j )"), "*q ,", both("*W", "k", "( j )"), "*K ,",
         both("*W", "v", "( j )"), "*V )",
         block=True,
     ),
     "exact": math(
-        "tanh ( a + b ) =", over("u v − 1", "u v + 1"), ", u =", sup("e", "2 a"), ", v =", sup("e", "2 b"), block=True
+        "tanh ( a + b ) =", over("u v − 1", "u v + 1"), ",", APART,
+        "u =", sup("e", "2 a"), ",", APART, "v =", sup("e", "2 b"),
+        block=True,
     ),
     "lift": math("tanh ( a + b ) ≈", "<munderover><mo>∑</mo>" + row("r = 1") + row("R") + "</munderover>",
                  sub("φ", "r"), "( a )", sub("ψ", "r"), "( b )", block=True),

@@ -1,7 +1,6 @@
-"""Curves out of the result files of additive attention: time, memory and error, whatever rows a file has."""
+"""Curves out of the result files of additive attention: time and memory, whatever rows a file has."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -39,17 +38,6 @@ def remembered(files: Mapping[str, Page]) -> Measured:
                     place = _place(page, {**row, "backward": True})
                     _note(found, place, _form(name, row), row["tokens"], size)
     return _series(found)
-
-
-def by_rank(files: Mapping[str, Page]) -> list[Series]:
-    """Error against rank, promised and observed, for every row that tells a rank."""
-    found: Found = {}
-    for page in files.values():
-        for row in page["rows"]:
-            for kind in ("promised", "observed"):
-                if "rank" in row and isinstance(row.get(kind), int | float):
-                    _note(found, "", kind, row["rank"], row[kind])
-    return [replace(one, kind="truth") for series in _series(found).values() for one in series]
 
 
 def _note(found: Found, place: str, form: str, tokens: int, number: float) -> None:

@@ -9,9 +9,9 @@ from regard import plots
 from regard.plots.look import COLOURS
 from regard.tour.budget import Budget
 from regard.tour.charts import Curves, Series
+from regard.tour.results.laboratory import compared
 from regard.tour.shares import Share
 from regard.tour.station import Station, Table, Tell
-from regard.tour.stations.scores import kept
 from regard.tour.trainings.watched import train
 from regard.translation.corpora import BuiltIn, Example, built_in
 from regard.translation.lab.comparison import Comparison, Standing
@@ -63,7 +63,7 @@ def present(budget: Budget, fixed: Read, attending: Read) -> Station:
     by_way = {"none": fixed, "additive": attending}
     exact = {way: by_length(tests, read.said) for way, read in by_way.items()}
     total = {way: _pooled(list(groups.values())) for way, groups in exact.items()}
-    sizes = kept("lab-state-size")
+    sizes = compared("lab-state-size")
     return Station(
         "bottleneck",
         "What a fixed state forgets",

@@ -149,8 +149,6 @@ def present(heads: Heads) -> Station:
         "n": str(whole.count),
         "trained": f"{heads.trained:,}",
     }
-    facts |= {"none": heads.accuracy["0123"].text()}
-    facts |= {f"off.{head}": heads.accuracy[str(head)].text() for head in range(HEADS)}
     header = ("heads off", "accuracy", "low", "high", "n", *(f"recall of {digit}" for digit in range(CLASSES)))
     rows = [(off or "none", *share.row(), *heads.recall[off]) for off, share in heads.accuracy.items()]
     rounded = [[[round(weight, 4) for weight in head] for head in image] for image in heads.weights]

@@ -2,16 +2,15 @@
 
 from typing import Any
 
-from regard.tour import results
 from regard.tour.budget import Budget
 from regard.tour.charts import Bar, Bars
+from regard.tour.results.laboratory import compared
 from regard.tour.station import Station, Table, Tell
-from regard.translation.lab.comparison import Comparison, Standing
+from regard.translation.lab.comparison import Standing
 from regard.translation.lab.competitors import NONE
 from regard.translation.lab.expressiveness import Expressiveness, measure_expressiveness
 from regard.translation.lab.intervals import Interval
 from regard.translation.lab.score_costs import ScoreCost, ScoreCosts, measure_score_costs
-from regard.translation.lab.trial import Trial
 
 MEGA = 2**20
 RULES = (("right key = largest q′Mk", "c0"), ("right key = nearest along two directions", "c1"))
@@ -28,16 +27,9 @@ def cost() -> ScoreCosts:
     return measure_score_costs()
 
 
-def kept(name: str = "lab-comparison") -> Comparison:
-    """The laboratory's comparison on lists, as it was kept."""
-    page = results.read(name)
-    trials = tuple(Trial.from_dict({key: one[key] for key in one if key != "model"}) for one in page["trials"])
-    return Comparison(page["corpus"], page["length_unit"], trials)
-
-
 def present(costs: ScoreCosts, learnt: Expressiveness) -> Station:
     """One row a score, and what additive and bilinear scores of equal size find."""
-    comparison = kept()
+    comparison = compared("lab-comparison")
     standings = {one.competitor: one for one in comparison.standings}
     lists = sum(group.count for group in comparison.trials[0].by_length)
     facts = {

@@ -13,7 +13,7 @@ from regard import plots
 from regard.plots.look import COLOURS, TRUTH
 from regard.tour import results
 from regard.tour.charts import Bar, Bars, Curves, Series
-from regard.tour.results.measured import Measured, Page, by_rank, remembered, timed
+from regard.tour.results.measured import Measured, Page, remembered, timed
 from regard.tour.station import Station, Table
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def present() -> Station:
     kept = {f"kept.time, {place}": _time_chart(place, series) for place, series in times.items()}
     kept |= {f"kept.memory, {place}": _length_chart(series, "bytes", place) for place, series in memory.items()}
     curves_first = sorted(kept, key=lambda name: isinstance(kept[name], Bars))
-    charts = {"rank": _rank_chart(errors, by_rank(files)), **{name: kept[name] for name in curves_first}}
+    charts = {"rank": _rank_chart(errors), **{name: kept[name] for name in curves_first}}
     ranks = [(reach, rank, error) for reach in RANGES for rank, error in enumerate(errors[reach])]
     return Station(
         "speed",
@@ -75,12 +75,12 @@ def identity_error() -> float:
     return float((torch.tanh(points[:, None] + points) - (product - 1) / (product + 1)).abs().max())
 
 
-def _rank_chart(errors: dict[int, list[float]], kept: list[Series]) -> Curves:
-    computed = [
+def _rank_chart(errors: dict[int, list[float]]) -> Curves:
+    series = [
         Series(f"|a|, |b| ≤ {reach}", [(r, e) for r, e in enumerate(found) if r and e >= LEAST], f"c{place}")
         for place, (reach, found) in enumerate(errors.items())
     ]
-    return Curves([*computed, *kept], (0, RANKS), (LEAST, 1), "products", "largest error", log_y=True)
+    return Curves(series, (0, RANKS), (LEAST, 1), "products", "largest error", log_y=True)
 
 
 def _time_chart(place: str, series: list[Series]) -> Curves | Bars:

@@ -10,8 +10,8 @@ import torch
 
 from regard.errors import RegardError
 from regard.plots import canvas, check_format, heatmap, house_style, save_as
+from regard.plots.fonts import families_for
 from regard.translation.alignments.alignment import Alignment
-from regard.translation.alignments.fonts import families_for
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -3,10 +3,11 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 # 97.5% quantiles of Student's distribution with 1, 2, … degrees of freedom.
 STUDENT = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281)
-NORMAL = 1.959964
+NORMAL = NormalDist().inv_cdf(0.975)
 
 
 @dataclass(frozen=True)

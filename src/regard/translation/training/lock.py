@@ -11,6 +11,10 @@ from regard.translation.training.writing import writing
 NAME = "lock"
 
 
+class HeldFolderError(RegardError):
+    """Another process is training in this folder."""
+
+
 @contextmanager
 def only_here(folder: Path, wanted: bool = True) -> Iterator[None]:
     """Hold the folder; refuse if another process holds it. The system lets go when a process dies, however it dies.
@@ -26,7 +30,7 @@ def only_here(folder: Path, wanted: bool = True) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise RegardError(
+            raise HeldFolderError(
                 "out",
                 got=f"{folder.parent}, where another process is training",
                 needed="a folder of its own",

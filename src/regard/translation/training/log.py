@@ -19,15 +19,28 @@ class Log:
         self.path = folder / NAME
         lines = self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() else []
         self.entries = [EpochEnded(**json.loads(line)) for line in lines[:epochs]]
-        self._write("".join(f"{line}\n" for line in lines[:epochs]), "w")
+        self._cut("".join(f"{line}\n" for line in lines[:epochs]))
 
     def add(self, entry: EpochEnded) -> None:
         """Append a line and make it last."""
         self.entries.append(entry)
-        self._write(json.dumps(asdict(entry)) + "\n", "a")
+        with writing(self.path):
+            _write(self.path, json.dumps(asdict(entry)) + "\n", "a")
 
-    def _write(self, text: str, mode: str) -> None:
-        with writing(self.path), self.path.open(mode, encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
+    def _cut(self, text: str) -> None:
+        """Whole or not at all: a disk that is full, or a kill, must not cost the lines that were there."""
+        new = self.path.with_name(f"{NAME}.incoming")
+        with writing(self.path):
+            try:
+                _write(new, text, "w")
+                new.replace(self.path)
+            except OSError:
+                new.unlink(missing_ok=True)
+                raise
+
+
+def _write(path: Path, text: str, mode: str) -> None:
+    with path.open(mode, encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,0 +1,35 @@
+"""Sums of squared kernels: the variance of an estimate is sum_j f(q, k_j)^2 sigma_j^2 over the square of its mass."""
+
+from torch import Tensor
+
+from regard.regression.sums import compact, expansions
+from regard.regression.sums.choice import Prepared, pool
+from regard.regression.sums.line import Line
+from regard.regression.sums.on_line import can_pool, width_of
+from regard.regression.sums.record import Kernel, Pool
+
+# Kernels whose square is again a kernel of eq. 5: its name, and its width relative to the first.
+KERNELS = {
+    "gaussian": ("gaussian", 0.5**0.5),
+    "laplacian": ("laplacian", 0.5),
+    "boxcar": ("boxcar", 1.0),
+    "epanechnikov": ("biweight", 1.0),
+}
+# Squared polynomials cancel more: a variance, and no mean, may be off by this share.
+TOLERANCE = 1e-9
+
+
+def can_square(query: Tensor, data: Prepared, kernel: Kernel) -> bool:
+    """Whether the sums cost no more than those of the kernel itself."""
+    on_line = isinstance(data, Line) and kernel.name in expansions.SQUARES and can_pool(query, kernel, None)
+    return kernel.name in KERNELS or on_line
+
+
+def pool_squares(query: Tensor, data: Prepared, kernel: Kernel, tolerance: float | None) -> Pool:
+    """Pool every query over the data with the square of the kernel, where `can_square` says so."""
+    if kernel.name in KERNELS:
+        name, ratio = KERNELS[kernel.name]
+        return pool(query, data, Kernel(name, kernel.width * ratio), tolerance=tolerance)
+    assert isinstance(data, Line)
+    loose = max(tolerance or 0.0, TOLERANCE)
+    return compact.pool(query, data, kernel.name, width_of(kernel, data), squared=True, tolerance=loose)

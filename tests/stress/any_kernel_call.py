@@ -1,0 +1,49 @@
+"""Properties of the fused kernels in Triton's interpreter: any small call agrees with the reference."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.backends.fused import judge as distances
+from tests.backends.fused.additive import judge as additive
+from tests.backends.fused.additive.conftest import _prepared_once, _small_tiles  # noqa: F401
+from tests.backends.fused.test_agreement import small_tiles  # noqa: F401
+
+from regard import Mask
+from regard.scores.links import LINKS
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
+MASKS = {
+    "none": lambda keys: None,
+    "causal": lambda keys: Mask.causal(align="lower_right"),
+    "window": lambda keys: Mask.window(2, 1, align="top_left"),
+    "keys": lambda keys: Mask.keys(torch.arange(keys) % 3 > 0),
+}
+sizes = st.integers(1, 19)
+
+
+@pytest.mark.usefixtures("small_tiles")
+@given(
+    link=st.sampled_from(sorted(LINKS)),
+    shape=st.tuples(sizes, sizes, st.integers(1, 3), st.integers(1, 3)),
+    mask=st.sampled_from(sorted(MASKS)),
+    biased=st.booleans(),
+    seed=st.integers(0, 2**31),
+)
+def test_kernels_of_distances_agree_with_the_reference(link, shape, mask, biased, seed):
+    torch.manual_seed(seed)
+    bias = torch.randn(1, shape[1], dtype=torch.float64) if biased else None
+    call = distances.drawn(link, *shape, spread=0.3, mask=MASKS[mask](shape[1]), bias=bias)
+    assert distances.disagreements(call) == []
+
+
+@given(
+    shape=st.tuples(sizes, sizes, st.integers(1, 5), st.integers(1, 3)),
+    mask=st.sampled_from(sorted(MASKS)),
+    spread=st.sampled_from([0.1, 1.0, 6.0]),
+    seed=st.integers(0, 2**31),
+)
+def test_kernels_of_additive_scores_agree_with_the_reference(shape, mask, spread, seed):
+    torch.manual_seed(seed)
+    assert additive.disagreements(additive.drawn(*shape, spread=spread, mask=MASKS[mask](shape[1]))) == []
