@@ -18,7 +18,7 @@ def test_the_products_are_the_kernel(name, power, is_right):
     sign = torch.full_like(query, -1.0 if is_right else 1.0)
     expansion = EXPANSIONS[name]
     terms = expansion.of_keys(key, torch.ones_like(key).unsqueeze(0), power).squeeze(1)
-    factors = expansion.of_queries(query * sign, power)
+    factors = expansion.of_queries(query * sign, torch.ones_like(query), power)
     expansion.mirror(factors, sign)
     assert terms.shape[0] == factors.shape[1] == expansion.terms(power)
     kernel = (
@@ -41,7 +41,7 @@ def test_the_products_of_a_square_are_the_squared_kernel(name):
         found = []
         for expansion in (EXPANSIONS[name], SQUARES[name]):
             terms = expansion.of_keys(key, torch.ones_like(key).unsqueeze(0), 0).squeeze(1)
-            factors = expansion.of_queries(query * sign, 0)
+            factors = expansion.of_queries(query * sign, torch.ones_like(query), 0)
             expansion.mirror(factors, sign)
             found.append((factors[0] * terms).sum(0))
             size = expansion.size(query.abs() + 0.5, terms[0])

@@ -138,9 +138,8 @@ def _add_sweep(
         size[right] += bound[middle:]
         sign = torch.ones_like(place)
         sign[middle:] = -1
-        factors = expansion.of_queries(place.mul_(sign), power)
+        factors = expansion.of_queries(place.mul_(sign), used, power)
         expansion.mirror(factors, sign)
-        factors.mul_(used)
         part = _contract(factors, found.unflatten(0, (-1, channels)), sign, totals.sums.shape[0])
         totals.sums[:, left] += part[:, :middle]
         totals.sums[:, right] += part[:, middle:]

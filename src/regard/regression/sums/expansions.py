@@ -24,8 +24,8 @@ class Expansion(ABC):
         """b_p(t) times each channel: place (...), channels (channels, ...) -> (terms, channels, ...)."""
 
     @abstractmethod
-    def of_queries(self, place: Tensor, power: int) -> Tensor:
-        """a_p(s) of the kernel times each power from 0: place (queries,) -> (power + 1, terms, queries)."""
+    def of_queries(self, place: Tensor, share: Tensor, power: int) -> Tensor:
+        """a_p(s) of the kernel times each power from 0, times a share: (queries,) -> (power + 1, terms, queries)."""
 
     @abstractmethod
     def mirror(self, factors: Tensor, sign: Tensor) -> None:
@@ -59,9 +59,9 @@ class Polynomial(Expansion):
             torch.mul(last, place, out=degree)
         return result
 
-    def of_queries(self, place: Tensor, power: int) -> Tensor:
+    def of_queries(self, place: Tensor, share: Tensor, power: int) -> Tensor:
         """(s - t)^d multiplied out: t^p has the factor (-1)^p binomial(d, p) s^(d - p)."""
-        powers = self.of_keys(place, torch.ones_like(place).unsqueeze(0), power).squeeze(1)
+        powers = self.of_keys(place, share.unsqueeze(0), power).squeeze(1)
         return self._multiplied_out(power).to(place.device) @ powers
 
     @functools.cache  # noqa: B019 - there is one object of each kernel
@@ -79,10 +79,11 @@ class Polynomial(Expansion):
         factors[:, 1::2].mul_(sign)
 
     def size(self, reach: Tensor, first: Tensor) -> Tensor:
-        """sum_d |c_d| (|s| + |t|)^d for each unit of weight."""
-        result = torch.zeros_like(reach)
-        for coefficient in reversed(self.coefficients):
-            result.mul_(reach).add_(abs(coefficient))
+        """sum_d |c_d| (|s| + |t|)^d for each unit of weight; (1 + |s|^3)^3 is summed as a polynomial in |s|^3."""
+        stride = math.gcd(*(degree for degree, coefficient in enumerate(self.coefficients) if coefficient)) or 1
+        step, result = reach**stride, torch.zeros_like(reach)
+        for coefficient in reversed(self.coefficients[::stride]):
+            result.mul_(step).add_(abs(coefficient))
         return result.mul_(first)
 
 
@@ -99,10 +100,10 @@ class Cosine(Expansion):
         both = torch.stack([channels * angle.cos(), channels * angle.sin()])
         return torch.cat([both * place**p for p in range(power + 1)]) if power else both
 
-    def of_queries(self, place: Tensor, power: int) -> Tensor:
+    def of_queries(self, place: Tensor, share: Tensor, power: int) -> Tensor:
         """(s - t)^r multiplied out, times cos(pi s / 2) and sin(pi s / 2)."""
         angle = place * (math.pi / 2)
-        both = torch.stack([angle.cos(), angle.sin()])
+        both = torch.stack([angle.cos(), angle.sin()]).mul_(share)
         result = place.new_zeros(power + 1, power + 1, 2, len(place))
         for more in range(power + 1):
             for p in range(more + 1):
@@ -135,11 +136,11 @@ class CosineSquare(Expansion):
         angle = place * math.pi
         return torch.stack([channels, channels * angle.cos(), channels * angle.sin()])
 
-    def of_queries(self, place: Tensor, power: int) -> Tensor:
+    def of_queries(self, place: Tensor, share: Tensor, power: int) -> Tensor:
         """Half of each of 1, cos(pi s), sin(pi s)."""
         del power
         angle = place * math.pi
-        return torch.stack([torch.ones_like(angle), angle.cos(), angle.sin()]).div_(2).unsqueeze(0)
+        return torch.stack([torch.ones_like(angle), angle.cos(), angle.sin()]).mul_(share / 2).unsqueeze(0)
 
     def mirror(self, factors: Tensor, sign: Tensor) -> None:
         """Cos is even, sin is odd."""
