@@ -1,5 +1,6 @@
 """The command as a shell runs it: its status, its speed, and its sentence without the extra."""
 
+import resource
 import subprocess
 import sys
 
@@ -21,6 +22,14 @@ def test_status_is_that_of_the_command():
 def test_help_does_not_wait_for_torch():
     asked = python("import sys; from regard.cli.app import run; run(['--help']); assert 'torch' not in sys.modules")
     assert asked.returncode == 0, asked.stderr
+
+
+def test_help_comes_at_once():
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert subprocess.run([sys.executable, "-m", "regard", "--help"], capture_output=True, check=False).returncode == 0
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    # Of the processor, so that a busy machine does not matter.
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.8
 
 
 @pytest.mark.parametrize("missing", ["cyclopts", "rich"])

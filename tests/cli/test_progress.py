@@ -28,12 +28,13 @@ def test_lines(capsys):
     lines(entry(2, bleu=12.345, exact=3.21, is_best=True))
     lines(Warned("Mind the gap."))
     printed = capsys.readouterr()
-    assert printed.out.splitlines() == [
+    assert printed.out == ""
+    assert printed.err.splitlines() == [
         "2,000 pairs (3 longer ones left out), vocabularies of 60 and 70, 1,234,567 parameters",
         "epoch 1  loss 2.500  400 tokens/s  0:00:18 left",
         "epoch 2  loss 1.250  400 tokens/s  BLEU 12.3, exact 3.2%  0:00:16 left  best so far",
+        "regard: Mind the gap.",
     ]
-    assert printed.err == "regard: Mind the gap.\n"
 
 
 def test_a_resumed_training_says_where_it_is():
@@ -65,12 +66,12 @@ def test_a_terminal_gets_the_bar_and_anything_else_lines(terminal, monkeypatch):
         def isatty(self):
             return terminal
 
-    monkeypatch.setattr(sys, "stdout", Screen())
+    monkeypatch.setattr(sys, "stderr", Screen())
     monkeypatch.delenv("FORCE_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
     with progress() as listen:
         assert isinstance(listen, Bar if terminal else Lines)
         listen(STARTED)
         listen(Advanced(1, 5, 100, 2.9, 350.0, 0.1))
-    assert ("loss 2.900" in sys.stdout.getvalue()) == terminal
-    assert "vocabularies of 60 and 70" in sys.stdout.getvalue()
+    assert ("loss 2.900" in sys.stderr.getvalue()) == terminal
+    assert "vocabularies of 60 and 70" in sys.stderr.getvalue()

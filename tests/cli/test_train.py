@@ -34,21 +34,22 @@ def test_from_a_file_to_a_model_and_on(file, tmp_path, capsys):
     assert run(["train", "--pairs", str(file), "--out", str(out), *SMALL, *TWO, "--attention", "dot"]) == 0
     printed = capsys.readouterr()
     assert "regard: skipped pairs.tsv, line 121: no tab between source and target ('no tab')" in printed.err
+    begun, *epochs = printed.err.splitlines()[-3:]
+    assert begun.endswith(" parameters")
+    assert [line.split("  ")[0] for line in epochs] == ["epoch 1", "epoch 2"]
+    assert all(part in epochs[0] for part in ("loss ", " tokens/s", "BLEU ", "exact ", " left"))
     lines = printed.out.splitlines()
-    assert lines[0].endswith(" parameters")
-    assert [line.split("  ")[0] for line in lines[1:3]] == ["epoch 1", "epoch 2"]
-    assert all(part in lines[1] for part in ("loss ", " tokens/s", "BLEU ", "exact ", " left"))
-    assert lines[3].startswith("The best of 2 epochs was epoch ")
-    assert lines[4] == f"The model is in {out}, its log and pictures in {out / 'training'}. Try"
-    assert lines[5].startswith(f"  regard translate '{out}' ")
-    assert lines[6] == f"  regard evaluate '{out}' --pairs '{out / 'test.tsv'}'"
+    assert lines[0].startswith("The best of 2 epochs was epoch ")
+    assert lines[1] == f"The model is in {out}, its log and pictures in {out / 'training'}. Try"
+    assert lines[2].startswith(f"  regard translate '{out}' ")
+    assert lines[3] == f"  regard evaluate '{out}' --pairs '{out / 'test.tsv'}'"
     # the two commands work
     assert run(["translate", str(out), "one two"]) == 0
     assert run(["evaluate", str(out), "--pairs", str(out / "test.tsv")]) == 0
     assert "BLEU" in capsys.readouterr().out
     # the same command goes on where nothing is left to do
     assert run(["train", "--pairs", str(file), "--out", str(out), *SMALL, *TWO, "--attention", "dot"]) == 0
-    assert "going on in epoch 3" in capsys.readouterr().out
+    assert "going on in epoch 3" in capsys.readouterr().err
 
 
 def test_flags_go_before_the_file(file, tmp_path, capsys, monkeypatch):
@@ -117,7 +118,7 @@ def test_as_a_module_and_with_ctrl_c(file, tmp_path):
     command = [sys.executable, "-m", "regard", "train", "--pairs", str(file), "--out", str(out), *SMALL]
     endless = [*command, "--epochs", "100000", "--patience", "100000", "--save-seconds", "0", "--threads", "1"]
     with subprocess.Popen(endless, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as training:
-        for line in training.stdout:
+        for line in training.stderr:
             if line.startswith("epoch 2"):
                 break
         training.send_signal(signal.SIGINT)

@@ -1,4 +1,4 @@
-"""A training as it is seen while it runs: a live bar in a terminal, plain lines elsewhere."""
+"""A training as it is seen while it runs, on standard error: a live bar in a terminal, plain lines elsewhere."""
 
 import sys
 from collections.abc import Iterator
@@ -13,8 +13,8 @@ from regard.translation.training.events import Advanced, EpochEnded, Event, List
 
 @contextmanager
 def progress() -> Iterator[Listener]:
-    """Within it, events that the listener is told of are shown on standard output."""
-    console = Console(highlight=False, markup=False)
+    """Within it, events that the listener is told of are shown; standard output is left to what comes of it."""
+    console = Console(highlight=False, markup=False, stderr=True)
     if not console.is_terminal:
         yield Lines()
         return
@@ -30,7 +30,7 @@ def progress() -> Iterator[Listener]:
 
 
 class Lines:
-    """A line for the beginning and for each epoch; warnings go to standard error."""
+    """A line for the beginning, for each epoch and for each warning."""
 
     def __init__(self) -> None:
         self.seconds, self.updates = 0.0, 0
@@ -43,7 +43,7 @@ class Lines:
         elif isinstance(event, EpochEnded):
             self._print(self.line(event))
         elif isinstance(event, Warned):
-            print(f"regard: {event.text}", file=sys.stderr)
+            self._print(f"regard: {event.text}")
 
     def line(self, entry: EpochEnded) -> str:
         """An epoch in a line: loss, speed, quality, time left."""
@@ -57,7 +57,7 @@ class Lines:
         return "  ".join(parts) + ("  best so far" if entry.is_best else "")
 
     def _print(self, line: str) -> None:
-        print(line, flush=True)
+        print(line, file=sys.stderr, flush=True)
 
 
 class Bar:

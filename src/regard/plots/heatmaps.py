@@ -21,6 +21,7 @@ def heatmap(
     *,
     queries: Sequence[object] | None = None,
     keys: Sequence[object] | None = None,
+    names: tuple[str, str] = ("query", "key"),
     darkest: float | None = None,
     bar: bool = True,
     ax: Axes | None = None,
@@ -32,6 +33,7 @@ def heatmap(
         queries: a label for each row, the tokens that ask; without them rows are numbered.
         keys: a label for each column, the tokens that answer; without them columns are numbered. Names stand upright,
             on up to three levels; where even these have no room, every second, third, … is named.
+        names: what a row and a column are called.
         darkest: the weight drawn darkest, so that several heatmaps compare; without it, the heaviest.
         bar: whether a colour bar stands beside it.
         ax: where to draw; without it, a new figure, sized to its tokens.
@@ -46,8 +48,8 @@ def heatmap(
         else:
             cells = cells_on(drawn, table.shape, down, across)
         paint(drawn, table, darkest)
-        drawn.set_xlabel("key")
-        drawn.set_ylabel("query")
+        drawn.set_ylabel(names[0])
+        drawn.set_xlabel(names[1])
         if across is not None:
             name_columns(drawn, across, cells.column, cells.style)
         if down is not None:
