@@ -7,12 +7,10 @@ from hypothesis import strategies as st
 from tests import bounds
 from tests.contracts.agreement import DTYPES
 from tests.contracts.cases import DOTS, POSITIONED, SCORES
-from tests.stress.calls import BIASES, CALLABLE, MASKS, NAMES, AnyCall, disagreements, judged, make, slack
+from tests.stress.calls import BIASES, CALLABLE, COMPACT, MASKS, NAMES, AnyCall, disagreements, judged, make, slack
 
 import regard
 from regard.backends.blocked import sweep
-
-COMPACT = ("boxcar", "triangular", "epanechnikov", "tricube", "biweight", "cosine_kernel")
 
 
 def calls(names=NAMES, biases=BIASES):

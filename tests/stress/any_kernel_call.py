@@ -8,6 +8,7 @@ from tests.backends.fused import judge as distances
 from tests.backends.fused.additive import judge as additive
 from tests.backends.fused.additive.conftest import _prepared_once, _small_tiles  # noqa: F401
 from tests.backends.fused.test_agreement import small_tiles  # noqa: F401
+from tests.stress.calls import ROUNDINGS
 
 from regard import Mask
 from regard.scores.links import LINKS
@@ -35,7 +36,7 @@ def test_kernels_of_distances_agree_with_the_reference(link, shape, mask, biased
     torch.manual_seed(seed)
     bias = torch.randn(1, shape[1], dtype=torch.float64) if biased else None
     call = distances.drawn(link, *shape, spread=0.3, mask=MASKS[mask](shape[1]), bias=bias)
-    assert distances.disagreements(call) == []
+    assert distances.disagreements(call, roundings=ROUNDINGS) == []
 
 
 @given(

@@ -31,8 +31,14 @@ def drawn(score, queries, keys, dim, value_dim, batch=(), key_batch=None, spread
     return Call(query, key, value, score, **settings)
 
 
-def disagreements(call: Call, dtype: torch.dtype = torch.float32, backend: str = "triton") -> list[str]:
-    """What the backend gets wrong: one line for each result outside the band of tests/bounds.py."""
+def disagreements(
+    call: Call, dtype: torch.dtype = torch.float32, backend: str = "triton", roundings: int = 0
+) -> list[str]:
+    """What the backend gets wrong: one line for each result outside the band of tests/bounds.py.
+
+    roundings: so many more are allowed, for calls of a few numbers, where the reference may be exact by luck; a row
+    of little mass, near the edge of a compact kernel, knows it to so many more.
+    """
     call = call._replace(
         query=call.query.to(dtype), key=call.key.to(dtype), value=call.value.to(dtype),
         score=copy.deepcopy(call.score).float() if isinstance(call.score, torch.nn.Module) else call.score,
@@ -40,9 +46,12 @@ def disagreements(call: Call, dtype: torch.dtype = torch.float32, backend: str =
     )  # fmt: skip
     exact = results(call, torch.float64, "reference")
     own, found = results(call, dtype, "reference"), results(call, dtype, backend)
+    mass = exact["log_mass"][exact["log_mass"].isfinite()]
+    each = roundings * torch.finfo(torch.float32).eps * (float(mass.min().clamp(max=0).neg().exp()) if len(mass) else 1)
     wrong = []
     for name, right in exact.items():
-        allowed = bounds.band(right, bounds.error(own[name], right), found[name].dtype)
+        largest = float(right[right.isfinite()].abs().max()) if right.isfinite().any() else 0.0
+        allowed = bounds.band(right, bounds.error(own[name], right), found[name].dtype) + each * max(1.0, largest)
         measured = bounds.error(found[name], right)
         if not measured <= allowed:
             wrong.append(f"{name}: error {measured:.3g}, allowed {allowed:.3g}")
