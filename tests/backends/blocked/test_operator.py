@@ -4,7 +4,7 @@ import pytest
 import torch
 from tests.contracts.agreement import Case, build
 
-from regard.backends.blocked.operator import Statics, backward_operator, forward_operator
+from regard.backends.blocked.operator import OPERATOR, Statics
 from regard.pooling.prepare import Settings, prepare
 
 
@@ -42,31 +42,31 @@ def arguments(score, mask="keep", dropout=0.0, requires_grad=True):
 )
 def test_the_forward_operator_passes_the_checks_of_torch(score, mask):
     tensors, statics = arguments(score, mask)
-    assert set(torch.library.opcheck(forward_operator, (tensors, *statics)).values()) == {"SUCCESS"}
+    assert set(torch.library.opcheck(OPERATOR.forward, (tensors, *statics)).values()) == {"SUCCESS"}
 
 
 @pytest.mark.parametrize("score", ["scaled_dot", "gaussian learnable", "additive"])
 def test_the_backward_operator_passes_the_checks_of_torch(score):
     tensors, statics = arguments(score, requires_grad=False)
-    output, log_mass = forward_operator(tensors, *statics)
+    output, log_mass = OPERATOR.forward(tensors, *statics)
     results = [torch.randn_like(output), torch.randn_like(log_mass), output, log_mass]
     needs = [x.is_floating_point() for x in tensors]
-    checks = torch.library.opcheck(backward_operator, (results, tensors, *statics, needs))
+    checks = torch.library.opcheck(OPERATOR.backward, (results, tensors, *statics, needs))
     assert set(checks.values()) == {"SUCCESS"}
 
 
 def test_gradients_that_nobody_needs_come_back_empty():
     tensors, statics = arguments("scaled_dot", requires_grad=False)
-    output, log_mass = forward_operator(tensors, *statics)
+    output, log_mass = OPERATOR.forward(tensors, *statics)
     results = [torch.ones_like(output), torch.ones_like(log_mass), output, log_mass]
     needs = [False, True, *(False for _ in tensors[2:])]
-    found = backward_operator(results, tensors, *statics, needs)
+    found = OPERATOR.backward(results, tensors, *statics, needs)
     assert [gradient.numel() > 0 for gradient in found] == needs
 
 
 def test_the_seed_decides_what_dropout_drops():
     tensors, statics = arguments("scaled_dot", "none", dropout=0.5, requires_grad=False)
-    first, again = (forward_operator(tensors, *statics)[0] for _ in range(2))
-    other = forward_operator([*tensors[:-1], torch.tensor(4)], *statics)[0]
+    first, again = (OPERATOR.forward(tensors, *statics)[0] for _ in range(2))
+    other = OPERATOR.forward([*tensors[:-1], torch.tensor(4)], *statics)[0]
     assert torch.equal(first, again)
     assert not torch.equal(first, other)

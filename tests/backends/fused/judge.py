@@ -46,8 +46,9 @@ def disagreements(
     )  # fmt: skip
     exact = results(call, torch.float64, "reference")
     own, found = results(call, dtype, "reference"), results(call, dtype, backend)
-    mass = exact["log_mass"][exact["log_mass"].isfinite()]
-    each = roundings * torch.finfo(torch.float32).eps * (float(mass.min().clamp(max=0).neg().exp()) if len(mass) else 1)
+    each = roundings * torch.finfo(torch.float32).eps
+    if roundings and (mass := exact["log_mass"][exact["log_mass"].isfinite()]).numel():
+        each *= float(mass.min().clamp(max=0).neg().exp())
     wrong = []
     for name, right in exact.items():
         largest = float(right[right.isfinite()].abs().max()) if right.isfinite().any() else 0.0

@@ -1,11 +1,6 @@
-"""The blocked sweeps as torch.library operators, so that callers can be compiled, exported and vmapped.
+"""The blocked sweeps as an operator of torch.
 
-An operator takes tensors, numbers and text only. All tensors of a call travel in one list (the form's operands,
-value, bias, seed, the mask's tensors), the rest as `Statics`. Every tensor but the seed has the rank of the batch
-plus two, so that one vmap rule serves all.
-
-Differentiation is registered twice, because torch has two readers: torch.compile and torch.export want it on the
-operator, and torch.func's transforms understand it on an autograd.Function only.
+Its tensors are the form's operands, value, perhaps bias and seed, then the mask's; the seed alone has no axes.
 """
 
 from collections.abc import Sequence
@@ -18,8 +13,8 @@ from regard.backends.blocked import bounded
 from regard.backends.blocked import sweep as sweeps
 from regard.backends.blocked.additive import AdditiveTiles, keeps
 from regard.backends.blocked.tiles import DistanceTiles, DotTiles, Tiles
+from regard.backends.operator import Directions, operator
 from regard.backends.problem import Problem
-from regard.errors import RegardError
 from regard.masks.placed import decode
 from regard.scores.forms import DistanceForm, DotForm
 from regard.scores.links import LINKS
@@ -63,60 +58,11 @@ def run(problem: Problem) -> tuple[Tensor, Tensor]:
         text = mask.encode()
     tanh = name == "additive" and not keeps(problem.tolerance, form.query.dtype)
     statics = Statics(operands, bias is not None, dropout > 0, name, scale, softcap, tanh, text, dropout)
-    if torch.compiler.is_compiling():
-        return forward_operator(tensors, *statics)
-    return _Pooling.apply(*statics, *tensors)
+    output, log_mass = OPERATOR.run(tensors, statics)
+    return output, log_mass
 
 
-class _Pooling(torch.autograd.Function):
-    """First derivatives of the forward operator, by the backward operator."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(*arguments):
-        count = len(Statics._fields)
-        return forward_operator(list(arguments[count:]), *arguments[:count])
-
-    @staticmethod
-    def setup_context(ctx, inputs, output) -> None:
-        count = len(Statics._fields)
-        ctx.statics = inputs[:count]
-        ctx.save_for_backward(*output, *inputs[count:])
-
-    @staticmethod
-    def backward(ctx, *grads):
-        needs = list(ctx.needs_input_grad[len(ctx.statics) :])
-        grads = _Gradient.apply(ctx.statics, needs, *grads, *ctx.saved_tensors)
-        found = [grad if need else None for grad, need in zip(grads, needs, strict=True)]
-        return (*(None for _ in ctx.statics), *found)
-
-
-class _Gradient(torch.autograd.Function):
-    """The backward operator, which has no derivative of its own and says so."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(statics, needs, *tensors):
-        return tuple(backward_operator(list(tensors[:4]), list(tensors[4:]), *statics, needs))
-
-    @staticmethod
-    def setup_context(ctx, inputs, output) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx, *grads):
-        raise RegardError(
-            "backend",
-            got="a second derivative through blocked",
-            needed="first derivatives: closed forms in tiles have no others",
-            repair='Use backend="reference", or write the score as a callable.',
-        )
-
-
-@torch.library.custom_op("regard::blocked", mutates_args=())
-def forward_operator(
+def _forward(
     tensors: Sequence[Tensor],
     operands: int,
     has_bias: bool,
@@ -138,15 +84,13 @@ def forward_operator(
         return output.to(value.dtype), log_mass
 
 
-@forward_operator.register_fake
-def _(tensors, operands, has_bias, has_seed, form, scale, softcap, tanh, mask, dropout):
+def _fake(tensors, operands, *_):
     query, value = tensors[0], tensors[operands]
     shape = (*_batch(tensors), query.shape[-2])
     return value.new_empty(*shape, value.shape[-1]), value.new_empty(shape, dtype=accumulation_dtype(value.dtype))
 
 
-@torch.library.custom_op("regard::blocked_backward", mutates_args=())
-def backward_operator(
+def _backward(
     results: Sequence[Tensor],
     tensors: Sequence[Tensor],
     operands: int,
@@ -175,54 +119,17 @@ def backward_operator(
     grads = [*found.operands, found.value, found.bias]
     grads += [None] * (len(tensors) - len(grads))
     return [
-        value.new_empty(0) if grad is None else grad.to(source.dtype)
+        source.new_empty(0) if grad is None else grad.to(source.dtype)
         for grad, source in zip(grads, tensors, strict=False)
     ]
 
 
-def _setup(ctx, inputs, output) -> None:
-    tensors, *ctx.statics = inputs
-    ctx.save_for_backward(*output, *tensors)
-
-
-def _backward(ctx, grad_output: Tensor, grad_log_mass: Tensor):
-    output, log_mass, *tensors = ctx.saved_tensors
-    needs = list(ctx.needs_input_grad[0])
-    grads = backward_operator([grad_output, grad_log_mass, output, log_mass], tensors, *ctx.statics, needs)
-    found = [grad if need else None for grad, need in zip(grads, needs, strict=True)]
-    return (found, *(None for _ in ctx.statics))
-
-
-forward_operator.register_autograd(_backward, setup_context=_setup)
-
-
-@backward_operator.register_fake
-def _(results, tensors, operands, has_bias, has_seed, form, scale, softcap, tanh, mask, dropout, needs):
-    empty = tensors[0].new_empty
-    return [x.new_empty(x.shape) if need else empty(0) for x, need in zip(tensors, needs, strict=True)]
-
-
-@forward_operator.register_vmap
-def _(info, in_dims, tensors, *statics):
-    """Every tensor has full rank: the mapped axis becomes one more batch axis, of size 1 where it is absent."""
-    del info
-    return forward_operator(_lead(tensors, in_dims[0], absent=1), *statics), (0, 0)
-
-
-@backward_operator.register_vmap
-def _(info, in_dims, results, tensors, *statics_and_needs):
-    """As forward, but a tensor without the mapped axis gets it at full size: each example has its own gradient."""
-    results = _lead(results, in_dims[0], absent=info.batch_size)
-    grads = backward_operator(results, _lead(tensors, in_dims[1], absent=info.batch_size), *statics_and_needs)
-    needs = statics_and_needs[-1]
-    return grads, [0 if need else None for need in needs]
-
-
-def _lead(tensors: Sequence[Tensor], dims: Sequence[int | None], absent: int) -> list[Tensor]:
-    """Move each mapped axis to the front; tensors without one are expanded there to size `absent`."""
-    return [
-        x.expand(absent, *x.shape) if dim is None else x.movedim(dim, 0) for x, dim in zip(tensors, dims, strict=True)
-    ]
+OPERATOR = operator(
+    "blocked",
+    Directions(_forward, _backward, _fake),
+    backend="blocked",
+    refusal="closed forms in tiles have no others",
+)
 
 
 def _batch(tensors: Sequence[Tensor]) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from torch.func import vmap
 import regard
 from regard import Mask
 from regard.backends.fused.additive.call import Statics
-from regard.backends.fused.additive.operator import backward_operator, forward_operator
+from regard.backends.fused.additive.operator import OPERATOR
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
@@ -30,29 +30,29 @@ def arguments(tolerance, *, requires_grad=False):
 
 @TOLERANCES
 def test_the_forward_operator_passes_the_checks_of_torch(tolerance):
-    found = torch.library.opcheck(forward_operator, arguments(tolerance, requires_grad=True))
+    found = torch.library.opcheck(OPERATOR.forward, arguments(tolerance, requires_grad=True))
     assert set(found.values()) == {"SUCCESS"}
 
 
 @TOLERANCES
 def test_the_backward_operator_passes_the_checks_of_torch(tolerance):
     tensors, *statics = arguments(tolerance)
-    results = forward_operator(tensors, *statics)
+    results = OPERATOR.forward(tensors, *statics)
     given = [torch.randn_like(x) for x in results]
     needs = [x.is_floating_point() for x in tensors]
-    found = torch.library.opcheck(backward_operator, ([*given, *results], tensors, *statics, needs))
+    found = torch.library.opcheck(OPERATOR.backward, ([*given, *results], tensors, *statics, needs))
     assert set(found.values()) == {"SUCCESS"}
 
 
 @TOLERANCES
 def test_gradients_that_nobody_needs_come_back_empty(tolerance):
     tensors, *statics = arguments(tolerance)
-    results = forward_operator(tensors, *statics)
+    results = OPERATOR.forward(tensors, *statics)
     needs = [False, True, False, True, False, False, False]
     ones = [torch.ones_like(x) for x in results]
-    found = backward_operator([*ones, *results], tensors, *statics, needs)
+    found = OPERATOR.backward([*ones, *results], tensors, *statics, needs)
     assert [gradient.numel() > 0 for gradient in found] == needs
-    whole = backward_operator([*ones, *results], tensors, *statics, [True] * 5 + [False] * 2)
+    whole = OPERATOR.backward([*ones, *results], tensors, *statics, [True] * 5 + [False] * 2)
     for at in (1, 3):
         assert torch.equal(found[at], whole[at])
 
