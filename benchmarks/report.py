@@ -91,11 +91,12 @@ def _regression(row: dict) -> str:
             )
             told = f"{what}, error {row['error']:.0e}, {_size(row['peak_bytes'])}"
         case "extremes":
-            told = (
-                f"`NadarayaWatson`, {row['kernel']}, {points} points moved by 1e6, one value of 1e15, a gap, width "
-                f"{row['share']:g} of the range, {row['queries']} queries up to 1e6 widths outside, "
-                f"error {row['error']:.0e}"
+            what = (
+                f"`NadarayaWatson`, {row['kernel']}, {points} points moved by {row['offset']:g}, one value of "
+                f"{row['huge']:g}, a gap, width {row['share']:g} of the range, {row['queries']} queries up to "
+                f"{row['farthest']:g} widths outside"
             )
+            return f"| {what} | long double | | error {row['error']:.0e} | |"
         case "fitted":
             told = f"`NadarayaWatson`, leave-one-out fit, {row['kernel']}, {points} points, {_size(row['peak_bytes'])}"
         case "searched":
@@ -121,6 +122,11 @@ def _distance(row: dict) -> str:
     what = f"`attend`, Gaussian, {row['batch']} x {row['tokens']} x {row['tokens']}, dim {row['dim']}, {direction}"
     theirs = f"{_time(peers[best]['median'])} | {_time(ours['median'])}"
     return f"| {what} | best of {', '.join(peers)}: {best} | {theirs} | {row['times_best_peer']:.2f}x |"
+
+
+def _studio(row: dict) -> str:
+    what = f"studio, {row['kernel']}, {row['points']:,} points: {row['what']}, {row['drags']} drags"
+    return f"| {what} | | | {_time(row['median'])} | |"
 
 
 def _imports(row: dict) -> str:
@@ -164,6 +170,7 @@ RENDERED = {
     "regression": _regression,
     "distance": _distance,
     "imports": _imports,
+    "studio": _studio,
 }
 
 

@@ -19,7 +19,6 @@ if DEVICE := os.environ.get("REGARD_TEST_DEVICE"):
     with warnings.catch_warnings(action="ignore"):
         (torch.ones(1, 1, requires_grad=True) @ torch.ones(1, 1)).backward()
 settings.register_profile("regard", deadline=None, derandomize=True, print_blob=True)
-settings.register_profile("stress", deadline=None, max_examples=3000)  # pytest --hypothesis-profile=stress
 settings.load_profile("regard")
 
 

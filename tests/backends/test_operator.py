@@ -91,6 +91,19 @@ def test_a_second_derivative_is_refused():
         first.sum().backward()
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_a_forward_mode_derivative_is_refused_and_not_lost():
+    x = torch.randn(4, 3, 2)
+    with torch.autograd.forward_ad.dual_level(), pytest.raises(RegardError, match="a forward-mode derivative through"):
+        POWER.run([torch.autograd.forward_ad.make_dual(x, torch.ones_like(x))], (3,))
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_a_tracer_records_one_operator():
+    traced = torch.jit.trace(lambda x: POWER.run([x], (3,))[0], torch.randn(4, 3, 2))
+    assert "regard::test_power" in str(traced.graph)
+
+
 def test_torch_finds_nothing_wrong():
     x = torch.randn(4, 3, 2, requires_grad=True)
     assert set(torch.library.opcheck(POWER.forward, ([x], 3)).values()) == {"SUCCESS"}

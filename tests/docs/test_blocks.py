@@ -25,6 +25,7 @@ def untested(kinds: list[str]) -> list[str]:
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_block_is_of_a_known_kind(page):
     assert untested(kinds_in(page)) == []
+    assert not re.search(r"^ +(```|~~~|:::)", page.read_text(encoding="utf-8"), re.MULTILINE), "an indented block"
 
 
 def test_the_readme_has_python_and_plain_blocks_only():

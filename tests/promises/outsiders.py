@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from tests.promises import seal
 
+PATIENCE = 20  # seconds; who is refused does not wait
 FAR = "192.0.2.1"  # of a block that is kept for documentation: nobody has it
 
 
@@ -35,10 +36,10 @@ async def _datagrams(host: str) -> None:
 
 
 def _run(make: Callable[[], Awaitable[object]]) -> Callable[[], object]:
-    async def within_a_second() -> object:
-        return await asyncio.wait_for(make(), 1)
+    async def within_its_time() -> object:
+        return await asyncio.wait_for(make(), PATIENCE)
 
-    return lambda: asyncio.run(within_a_second())
+    return lambda: asyncio.run(within_its_time())
 
 
 OUTSIDE: dict[str, tuple[str, Callable[[], object]]] = {
@@ -68,7 +69,7 @@ HARMLESS = ("bind to zeros", "bind to every interface", "asyncio binds", "asynci
 def stay_by_sockets() -> str:
     """A word through the loopback, to a listener found by its name."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        calling = socket.create_connection(("localhost", listener.getsockname()[1]), timeout=5)
+        calling = socket.create_connection(("localhost", listener.getsockname()[1]), timeout=PATIENCE)
         answering, _ = listener.accept()
         with calling, answering:
             calling.sendall(b"word")
@@ -91,13 +92,13 @@ def stay_by_asyncio() -> str:
         server.close()
         return answer.decode().strip()
 
-    return asyncio.run(asyncio.wait_for(call(), 5))
+    return asyncio.run(asyncio.wait_for(call(), PATIENCE))
 
 
 def stay_by_datagrams() -> str:
     """A word to a bound socket of this machine."""
     with _udp() as listener, _udp() as calling:
-        listener.settimeout(5)
+        listener.settimeout(PATIENCE)
         listener.bind(("127.0.0.1", 0))
         calling.sendto(b"word", listener.getsockname())
         return listener.recv(16).decode()

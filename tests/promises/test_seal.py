@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 def told(state: str) -> dict[str, str]:
     command = [sys.executable, "-m", "tests.promises.outsiders", state]
-    ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=200, check=False)
     assert ended.returncode == 0, ended.stderr
     return json.loads(ended.stdout)
 

@@ -86,3 +86,18 @@ def test_one_row_is_not_enough():
     with pytest.raises(RegardError, match="1 sample"):
         NadarayaWatson().fit([[1.0]], [1.0])
     assert NadarayaWatson(bandwidth=1.0).fit([[1.0]], [5.0]).predict([[9.0]]) == pytest.approx(5.0)
+
+
+def test_an_outlier_leaves_no_width_to_the_grid():
+    x = np.concatenate([np.random.default_rng(0).normal(size=60), [1e9]])
+    found = NadarayaWatson("gaussian", bandwidth="loo").fit(x[:, None], np.sin(x))
+    assert 0 < found.bandwidth_ < 1
+    assert np.isfinite(found.criterion_)
+
+
+@pytest.mark.parametrize("unit", [1e100, 1e150, 1e-150])
+def test_values_of_any_unit_have_the_same_width(unit):
+    x = np.random.default_rng(1).uniform(0, 4, 80)
+    y = np.sin(3 * x)
+    width = NadarayaWatson("gaussian", bandwidth="loo").fit(x[:, None], y).bandwidth_
+    assert NadarayaWatson("gaussian", bandwidth="loo").fit(x[:, None], y * unit).bandwidth_ == pytest.approx(width)

@@ -39,16 +39,22 @@ def outcomes(ranks: int, factory: "pytest.TempPathFactory") -> dict[str, str]:
 
 @cache
 def _kept(folder: Path) -> dict[int, dict[str, str]]:
-    """Whoever comes first runs everything, the others wait for it and read."""
+    """Whoever comes first runs everything, the others wait for it and read; a failure is kept too."""
+    failure = folder / "ranks.failure"
     with (folder / "ranks.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not all((folder / FOUND.format(ranks)).exists() for ranks in RANKS):
+        if not failure.exists() and not all((folder / FOUND.format(ranks)).exists() for ranks in RANKS):
             command = [sys.executable, "-W", "error", "-m", "tests.sharding.ranks", str(folder)]
             environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-            done = subprocess.run(
-                command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240, check=False
-            )
-            assert done.returncode == 0, done.stderr
+            pipes = {"capture_output": True, "text": True}
+            try:
+                done = subprocess.run(command, cwd=ROOT, env=environment, timeout=400, check=False, **pipes)
+                said = done.stderr if done.returncode else ""
+            except subprocess.TimeoutExpired as late:
+                said = str(late)
+            if said:
+                failure.write_text(said, encoding="utf-8")
+    assert not failure.exists(), failure.read_text(encoding="utf-8")
     return {ranks: json.loads((folder / FOUND.format(ranks)).read_text()) for ranks in RANKS}
 
 

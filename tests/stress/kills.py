@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import signal
 import tempfile
 import time
@@ -14,13 +15,13 @@ from tests.stress.trainings import CHECKPOINT, LOG, MODEL, PLACES, STARTING, Chi
 KILLS = 300
 AIMED = (None, None, None, CHECKPOINT, CHECKPOINT, MODEL, LOG)  # what a kill waits for; None: it falls where it will
 LOOK = 0.0005  # seconds between two looks at a child
-LONGEST = 20.0  # seconds after which a training that is waited for is taken to hang
+LONGEST = 60.0  # seconds after which a training that is waited for is taken to hang
 
 
 def run(share: float, seconds: float, seed: int) -> dict[str, Any]:
     """Kill trainings until `share` of the kills are done, and finish each of them."""
     end, wanted, draw = time.perf_counter() + seconds, max(1, round(share * KILLS)), random.Random(seed)
-    where, went_on, lost, trainings = Counter(), set(), [], 0
+    where, lost, trainings, most = Counter(), [], 0, 0
     with tempfile.TemporaryDirectory() as place:
         while _inside(where) < wanted and time.perf_counter() < end and not lost:
             recipe, whole, out = killable(seed + trainings), Path(place) / "whole", Path(place) / f"{trainings}"
@@ -31,8 +32,8 @@ def run(share: float, seconds: float, seed: int) -> dict[str, Any]:
             lasts, kills = time.perf_counter() - begin, 0
             while True:
                 child = Child(recipe, out)
-                if _inside(where) < wanted and time.perf_counter() < end:
-                    _strike(child, draw, lasts)
+                if _inside(where) < wanted and time.perf_counter() < end and not _strike(child, draw, lasts):
+                    lost.append(f"seed {seed + trainings}: it hung in {PLACES[child.place]}")
                 status = child.wait()
                 if status != -signal.SIGKILL:
                     break
@@ -43,11 +44,12 @@ def run(share: float, seconds: float, seed: int) -> dict[str, Any]:
                 break
             if wrong := differences(result(out), result(whole)):
                 lost.append(f"seed {seed + trainings}, after {kills} kills: other {', '.join(wrong)}")
-            went_on.add(kills)
+            most = max(most, kills)
             trainings += 1
-            _remove(whole, out)
+            for folder in (whole, out):
+                shutil.rmtree(folder)
     counts = {"kills": _inside(where)}
-    found = {"counts": counts, "trainings": trainings, "most kills of one": max(went_on, default=0)}
+    found = {"counts": counts, "trainings": trainings, "most kills of one": most}
     return {**found, "where": dict(where), "lost": lost}
 
 
@@ -56,8 +58,11 @@ def _inside(where: Counter[str]) -> int:
     return where.total() - where[PLACES[STARTING]]
 
 
-def _strike(child: Child, draw: random.Random, lasts: float) -> None:
-    """Kill it inside its training: at any moment of about a tenth of it, or as it writes; unless it has ended."""
+def _strike(child: Child, draw: random.Random, lasts: float) -> bool:
+    """Kill it inside its training: at any moment of about a tenth of it, or as it writes; unless it has ended.
+
+    Returns whether it was where it was waited for in time.
+    """
     aim, late = draw.choice(AIMED), time.perf_counter() + LONGEST
     while child.is_running and child.place == STARTING and time.perf_counter() < late:
         time.sleep(LOOK)
@@ -67,18 +72,13 @@ def _strike(child: Child, draw: random.Random, lasts: float) -> None:
         pass  # it is there for some hundred microseconds
     if aim is not None:
         time.sleep(draw.uniform(0.0, 0.002))
+    in_time = time.perf_counter() < late
     if child.is_running:
         os.kill(child.id, signal.SIGKILL)
+    return in_time
 
 
 def _sleep(child: Child, seconds: float) -> None:
     end = time.perf_counter() + seconds
     while child.is_running and time.perf_counter() < end:
         time.sleep(LOOK)
-
-
-def _remove(*folders: Path) -> None:
-    for folder in folders:
-        for path in sorted(folder.rglob("*"), reverse=True):
-            path.rmdir() if path.is_dir() else path.unlink()
-        folder.rmdir()

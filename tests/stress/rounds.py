@@ -5,17 +5,16 @@ import os
 import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 
-EXAMPLES = int(os.environ["REGARD_EXAMPLES"])
-
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Drop what draws nothing; a test that chose its number of examples for `make test` gets another one here."""
+    examples = int(os.environ["REGARD_EXAMPLES"])
     drawing = [item for item in items if is_hypothesis_test(getattr(item, "obj", None))]
     for item in drawing:
         # hypothesis reads it at each call; its own decorator refuses to be applied a second time.
         item.obj._hypothesis_internal_use_settings = settings(
             item.obj._hypothesis_internal_use_settings,
-            max_examples=EXAMPLES,
+            max_examples=examples,
             deadline=None,
             derandomize=False,
             database=None,

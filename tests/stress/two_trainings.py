@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
+PAIRS = 8
 CODE = """
 import sys
 from pathlib import Path
@@ -25,9 +26,6 @@ try:
 except RegardError as refusal:
     print("refused" if "another process is training" in str(refusal) else refusal)
 """
-
-
-PAIRS = 8
 
 
 def run(share: float, seconds: float, seed: int) -> dict[str, Any]:
@@ -53,10 +51,10 @@ def _together(folder: Path, count: int) -> list[str]:
     """The last words of so many processes that begin to train into one folder together."""
     command = [sys.executable, "-c", CODE, str(folder)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    processes = [subprocess.Popen(command, cwd=ROOT, env=None, **pipes) for _ in range(count)]
+    processes = [subprocess.Popen(command, cwd=ROOT, **pipes) for _ in range(count)]
     for process in processes:
         process.stdout.readline()
     for process in processes:
         process.stdin.write("\n")
         process.stdin.flush()
-    return [process.communicate()[0].strip().splitlines()[-1] for process in processes]
+    return [(process.communicate()[0].split("\n")[:-1] or ["nothing"])[-1] for process in processes]

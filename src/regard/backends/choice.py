@@ -13,6 +13,8 @@ from regard.scores.forms import AdditiveForm, DistanceForm
 # Below this many elements the textbook form in plain operations beats the fixed cost of an operator with tiles: on a
 # GPU, where an operation costs its launch and little else, far longer.
 SMALL = {"cpu": 2**16, "cuda": 2**27}
+# Tiles of an additive score take hundreds of operations: on a CPU its textbook form is faster up to here.
+SMALL_ADDITIVE = 5 * 2**19
 # The steps of a decoder: a few queries, one for each beam. The textbook form holds these few times the keys, and tiles
 # have nothing to share among so few rows.
 FEW_QUERIES, FEW_LIMIT = 8, 2**25
@@ -89,4 +91,5 @@ def _is_fused(problem: Problem, log_mass: bool) -> bool:
 
 def _small(problem: Problem) -> int:
     few = FEW_LIMIT if problem.queries <= FEW_QUERIES else 0
-    return max(few, SMALL.get(problem.value.device.type, SMALL["cuda"]))
+    additive = SMALL_ADDITIVE if isinstance(problem.form, AdditiveForm) else 0
+    return max(few, additive, SMALL.get(problem.value.device.type, SMALL["cuda"]))

@@ -79,8 +79,8 @@ def pair_scores(form: Form, rows: Rows, allowed: Tensor | None = None) -> Tensor
             width = width if width.shape[-2] == 1 else width[..., rows, :]
             return link.log_kernel(squared, width.to(dtype), form.query.dtype)
         case AdditiveForm(weight=weight):  # eq. 12
-            hidden = torch.tanh(query.unsqueeze(-2) + key.unsqueeze(-3))
-            return hidden.mul(weight.to(dtype).unsqueeze(-2)).sum(-1)
+            hidden = (query.unsqueeze(-2) + key.unsqueeze(-3)).tanh_()
+            return (weight.to(dtype).unsqueeze(-2) @ hidden.mT).squeeze(-2)
         case CallableForm(function=function):  # eq. 3: any f
             return function(form.query[..., rows, :], form.key).to(dtype)
 

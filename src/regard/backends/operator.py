@@ -68,6 +68,10 @@ def operator(name: str, directions: Directions, *, backend: str, refusal: str) -
             ctx.mark_non_differentiable(*output[2:])
 
         @staticmethod
+        def jvp(ctx, *tangents):
+            raise _refused(backend, "a forward-mode derivative", "derivatives by a backward pass")
+
+        @staticmethod
         def backward(ctx, *grads):
             needs, saved = list(ctx.needs_input_grad[1:]), list(ctx.saved_tensors)
             results, tensors = [*grads[:2], *saved[: ctx.kept]], saved[ctx.kept :]
@@ -92,12 +96,7 @@ def operator(name: str, directions: Directions, *, backend: str, refusal: str) -
 
         @staticmethod
         def backward(ctx, *grads):
-            raise RegardError(
-                "backend",
-                got=f"a second derivative through {backend}",
-                needed=f"first derivatives: {refusal}",
-                repair='Use backend="reference", or write the score as a callable.',
-            )
+            raise _refused(backend, "a second derivative", f"first derivatives: {refusal}")
 
     def setup(ctx, inputs, output) -> None:
         tensors, *ctx.statics = inputs
@@ -133,8 +132,9 @@ def operator(name: str, directions: Directions, *, backend: str, refusal: str) -
     def run(tensors: list[Tensor], statics: Sequence[Any]) -> Results:
         if torch.compiler.is_compiling():
             return forward(tensors, *statics)
-        watched = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
-        if watched or torch._C._are_functorch_transforms_active():
+        differentiated = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+        differentiated = differentiated or torch.autograd.forward_ad._current_level >= 0
+        if differentiated or torch._C._are_functorch_transforms_active():
             return Pooling.apply(tuple(statics), *tensors)
         return pool(tensors, statics)
 
@@ -142,11 +142,23 @@ def operator(name: str, directions: Directions, *, backend: str, refusal: str) -
 
 
 def _is_plain(tensors: Sequence[Tensor]) -> bool:
-    """Whether nobody watches or transforms the call: no mode, no subclass of Tensor."""
+    """Whether nobody traces, watches or transforms the call: no tracer, no dispatch mode, no subclass of Tensor."""
     return (
-        not torch._C._are_functorch_transforms_active()
+        not torch.compiler.is_compiling()
+        and not torch.jit.is_tracing()
+        and not torch._C._are_functorch_transforms_active()
         and not torch._C._len_torch_dispatch_stack()
+        and not torch._ops._len_torch_dispatch_stack_pre_dispatch()
         and all(type(x) in (Tensor, torch.nn.Parameter) for x in tensors)
+    )
+
+
+def _refused(backend: str, got: str, needed: str) -> RegardError:
+    return RegardError(
+        "backend",
+        got=f"{got} through {backend}",
+        needed=needed,
+        repair='Use backend="reference", or write the score as a callable.',
     )
 
 

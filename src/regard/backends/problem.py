@@ -138,7 +138,7 @@ def _cannot_overflow(form: DotForm, value: Tensor) -> bool:
     nobody: on a CPU, and not while somebody traces or transforms the call.
     """
     if (
-        form.key.numel() < FEW_NUMBERS
+        max(form.key.numel(), value.numel()) < FEW_NUMBERS
         or value.device.type != "cpu"
         or torch.compiler.is_compiling()
         or torch._C._are_functorch_transforms_active()

@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from regard.plots.cells import cells_on, fit_figure
-from regard.plots.look import axes_or_new, weight_colours
+from regard.plots.cells import Cells, cells_on, fit_figure
+from regard.plots.look import axes_or_new, canvas, house_style, weight_colours
 from regard.plots.numbers import Numbers, as_array
 from regard.plots.tokens import as_labels, check_tokens, name_columns, name_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_Checked = tuple[np.ndarray, list[str] | None, list[str] | None]
 
 
 def heatmap(
@@ -38,26 +41,57 @@ def heatmap(
         bar: whether a colour bar stands beside it.
         ax: where to draw; without it, a new figure, sized to its tokens.
     """
-    table = as_array("weights", weights, axes=("queries", "keys"))
-    check_tokens("queries", queries, table.shape[0])
-    check_tokens("keys", keys, table.shape[1])
-    down, across = (None if tokens is None else as_labels(tokens) for tokens in (queries, keys))
+    table, down, across = _checked(weights, queries, keys)
     with axes_or_new(ax) as drawn:
         if ax is None:
             cells = fit_figure(drawn, table.shape, down, across, bar=bar)
         else:
             cells = cells_on(drawn, table.shape, down, across)
-        paint(drawn, table, darkest)
-        drawn.set_ylabel(names[0])
-        drawn.set_xlabel(names[1])
-        if across is not None:
-            name_columns(drawn, across, cells.column, cells.style)
-        if down is not None:
-            name_rows(drawn, down, cells.row, cells.style)
-        if bar:
-            scale = drawn.figure.colorbar(drawn.images[-1], ax=drawn, label="weight", fraction=0.05, pad=0.02)
-            scale.outline.set_visible(False)
+        _draw(drawn, table, (down, across), cells, names, darkest, bar)
     return drawn
+
+
+def heatmap_apart(
+    weights: Numbers, *, queries: Sequence[object], keys: Sequence[object], names: tuple[str, str], darkest: float
+) -> Figure:
+    """The same on a figure that no window knows: for pictures that a program writes one after the other."""
+    table, down, across = _checked(weights, queries, keys)
+    figure, (drawn,) = canvas(1, 1)
+    with house_style():
+        cells = fit_figure(drawn, table.shape, down, across, bar=True)
+        _draw(drawn, table, (down, across), cells, names, darkest, True)
+    return figure
+
+
+def _checked(weights: Numbers, queries: Sequence[object] | None, keys: Sequence[object] | None) -> _Checked:
+    table = as_array("weights", weights, axes=("queries", "keys"))
+    check_tokens("queries", queries, table.shape[0])
+    check_tokens("keys", keys, table.shape[1])
+    down, across = (None if tokens is None else as_labels(tokens) for tokens in (queries, keys))
+    return table, down, across
+
+
+def _draw(
+    drawn: Axes,
+    table: np.ndarray,
+    labels: tuple[list[str] | None, list[str] | None],
+    cells: Cells,
+    names: tuple[str, str],
+    darkest: float | None,
+    bar: bool,
+) -> None:
+    """labels: of the rows and of the columns."""
+    down, across = labels
+    paint(drawn, table, darkest)
+    drawn.set_ylabel(names[0])
+    drawn.set_xlabel(names[1])
+    if across is not None:
+        name_columns(drawn, across, cells.column, cells.style)
+    if down is not None:
+        name_rows(drawn, down, cells.row, cells.style)
+    if bar:
+        scale = drawn.figure.colorbar(drawn.images[-1], ax=drawn, label="weight", fraction=0.05, pad=0.02)
+        scale.outline.set_visible(False)
 
 
 def paint(ax: Axes, table: np.ndarray, darkest: float | None) -> None:

@@ -79,13 +79,13 @@ def variance_factor(smoother: Smoother, query: Tensor, log_mass: Tensor, sigma2:
     it is a pooling of sigma2 with that; otherwise from rows of the hat matrix, by blocks.
     """
     data = smoother.data
-    of_sigma2 = replace(smoother, data=data._replace(value=sigma2), degree=0)
-    kernel = smoother.kernel_at(query)
-    if smoother.degree == 0 and can_square(query, of_sigma2.ready, kernel):
-        pooled = pool_squares(query, of_sigma2.ready, kernel, smoother.tolerance)
-        inside = log_mass.isfinite()
-        share = torch.where(inside, (pooled.log_mass - 2 * torch.where(inside, log_mass, 0.0)).exp(), 0.0)
-        return pooled.mean * share.to(sigma2.dtype).unsqueeze(-1)
+    if smoother.degree == 0:
+        of_sigma2, kernel = replace(smoother, data=data._replace(value=sigma2)).ready, smoother.kernel_at(query)
+        if can_square(query, of_sigma2, kernel):
+            pooled = pool_squares(query, of_sigma2, kernel, smoother.tolerance)
+            inside = log_mass.isfinite()
+            share = torch.where(inside, (pooled.log_mass - 2 * torch.where(inside, log_mass, 0.0)).exp(), 0.0)
+            return pooled.mean * share.to(sigma2.dtype).unsqueeze(-1)
     per_observation = sigma2 if data.weight is None else sigma2 / data.weight.unsqueeze(-1)
     parts = [
         hat.rows(smoother, query[block]).weight.square() @ per_observation for block in hat.blocks(smoother, query)

@@ -189,4 +189,4 @@ def _hope(places: Sequence[float], values: Sequence[float]) -> float:
     if bend <= 0:
         return middle
     slope = slopes[0] - bend * left
-    return middle - 4 * slope**2 / (4 * bend)
+    return middle - slope * (slope / bend)

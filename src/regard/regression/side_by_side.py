@@ -22,6 +22,8 @@ GAP = 60.0
 TOLERANCE = 1e-8
 # Rows of all copies in one call: more of them leave the cache, and gain nothing.
 MOST_ROWS = 2**13
+# Predictions of all rows at all widths on one grid: a few temporaries of 16 MiB.
+MOST_NUMBERS = 2**21
 
 
 def suits(smoother: Smoother, criterion: str, exclude: int) -> bool:
@@ -39,11 +41,14 @@ def judge(smoother: Smoother, widths: Sequence[float]) -> list[Judgement]:
 
 def _judge_on_grid(smoother: Smoother, widths: Sequence[float]) -> Iterator[tuple[float, Judgement]]:
     """Those of the widths that are wide enough for a grid."""
-    mean, sure = grid.pool_others(smoother.data, widths)
-    errors = (smoother.data.value.double() - mean).square_()
-    for width, error, is_sure in zip(widths, errors, sure, strict=True):
-        if is_sure:
-            yield width, Judgement(smoother.average(error).mean())
+    at_once = max(MOST_NUMBERS // smoother.data.value.numel(), 1)
+    for start in range(0, len(widths), at_once):
+        part = widths[start : start + at_once]
+        mean, sure = grid.pool_others(smoother.data, part)
+        errors = (smoother.data.value.double() - mean).square_()
+        for width, error, is_sure in zip(part, errors, sure, strict=True):
+            if is_sure:
+                yield width, Judgement(smoother.average(error).mean())
 
 
 def _judge_copies(smoother: Smoother, widths: Sequence[float]) -> list[Judgement]:

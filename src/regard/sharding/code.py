@@ -1,6 +1,6 @@
 """What a score or a bias that is code learns: the parameters of its module; a closure that learns is refused."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -32,7 +32,7 @@ def learned_by_code(problem: Problem, score: object, bias: object) -> tuple[Tens
 def _parameters(argument: str, source: object, tile: Tensor) -> dict[int, Tensor]:
     parameters = source.parameters() if isinstance(source, nn.Module) else ()
     found: dict[int, Tensor] = {id(parameter): parameter for parameter in parameters if parameter.requires_grad}
-    lost = [leaf for leaf in _leaves(tile) if id(leaf) not in found]
+    lost = [leaf for leaf in _leaves(tile, found.values()) if id(leaf) not in found]
     if lost:
         raise RegardError(
             argument,
@@ -49,9 +49,12 @@ def _beside(found: dict[int, Tensor], lost: list[Tensor]) -> str:
     return f" and are no parameters of it, of shape {shapes}" if found else ""
 
 
-def _leaves(tile: Tensor) -> Iterator[Tensor]:
-    """Every tensor at which a gradient of the tile would end, once: what the nodes of its graph accumulate into."""
-    ahead, seen = [tile.grad_fn], set()
+def _leaves(tile: Tensor, owned: Iterable[Tensor]) -> Iterator[Tensor]:
+    """Every tensor at which a gradient of the tile would end, once: what the nodes of its graph accumulate into.
+
+    owned: parameters, which may have been made from others (by `torch.func.functional_call`); beyond them nobody looks.
+    """
+    ahead, seen = [tile.grad_fn], {parameter.grad_fn for parameter in owned if parameter.grad_fn is not None}
     if tile.is_leaf and tile.requires_grad:
         yield tile
     while ahead:

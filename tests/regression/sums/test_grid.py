@@ -44,6 +44,12 @@ def test_wide_kernels_are_exact(weights):
     assert max(errors) < 1e-13
 
 
+def test_no_width_is_wide_enough_and_keys_may_be_equal():
+    assert pool_others(line(2), [1e-9, 1e-6]).sure == [False, False]
+    same = Data(torch.ones(5, 1).double(), torch.arange(5.0).double()[:, None], None)
+    assert pool_others(same, [1e-3, 2.0]).sure == [False, False]
+
+
 def test_it_is_not_sure_of_narrow_kernels_and_lonely_rows():
     assert pool_others(line(1), [1e-5, 1e-3, 0.1]).sure == [False, False, True]
     assert pool_others(line(1, outliers=1), [0.1]).sure == [False]

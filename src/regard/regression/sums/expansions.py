@@ -65,6 +65,7 @@ class Polynomial(Expansion):
         return self._multiplied_out(power).to(place.device) @ powers
 
     @functools.cache  # noqa: B019 - there is one object of each kernel
+    @torch.inference_mode(False)  # kept for calls of every mode
     def _multiplied_out(self, power: int) -> Tensor:
         terms = self.terms(power)
         matrix = torch.zeros(power + 1, terms, terms, dtype=torch.float64)

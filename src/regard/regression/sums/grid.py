@@ -41,6 +41,9 @@ def pool_others(data: Data, widths: Sequence[float]) -> Seen:
     step = float(key.max() - key.min()) / (SIZE - NODES)
     nodes_a_width = torch.tensor(widths, dtype=torch.float64, device=key.device) / step
     wide = nodes_a_width >= FEWEST_NODES_A_WIDTH
+    mean = value.new_zeros(len(widths), *value.shape)
+    if step == 0 or not bool(wide.any()):
+        return Seen(mean, [False] * len(widths))
     nodes_a_width = nodes_a_width[wide]
     node, factor = _around((key - key.min()) / step)
     centre = value.mean(0)
@@ -51,7 +54,6 @@ def pool_others(data: Data, widths: Sequence[float]) -> Seen:
     sure = wide.clone()
     off = 1.8 * nodes_a_width**-NODES + ROUNDING
     sure[wide] = seen.amin(-1) * TOLERANCE >= weight.sum() * off
-    mean = value.new_zeros(len(widths), *value.shape)
     mean[wide] = (sums[:, 1:] / seen.unsqueeze(1)).mT + centre
     return Seen(mean, sure.tolist())
 
@@ -64,7 +66,7 @@ def _around(place: Tensor) -> tuple[Tensor, Tensor]:
     factor = torch.ones_like(away)
     for other in range(NODES):
         others = [one for one in range(NODES) if one != other]
-        factor[others] *= away[other] / (other - offsets[others]).neg()
+        factor[others] *= away[other] / (offsets[others] - other)
     return first + offsets, factor
 
 

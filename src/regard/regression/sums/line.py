@@ -110,7 +110,7 @@ class Asked(NamedTuple):
 
 
 def _sorted(numbers: Tensor) -> tuple[Tensor, Tensor]:
-    """The numbers (n,) in increasing order, and where each stood before."""
+    """The numbers (n,) in increasing order, equal ones in any, and where each stood before."""
     if numbers.device.type != "cpu":
         return numbers.sort()
     order = torch.from_numpy(np.argsort(numbers.numpy()))  # a quarter of the time of torch's

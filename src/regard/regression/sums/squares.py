@@ -9,7 +9,7 @@ from regard.regression.sums.on_line import can_pool, width_of
 from regard.regression.sums.record import Kernel, Pool
 
 # Kernels whose square is again a kernel of eq. 5: its name, and its width relative to the first.
-KERNELS = {
+SQUARE_IS_A_KERNEL = {
     "gaussian": ("gaussian", 0.5**0.5),
     "laplacian": ("laplacian", 0.5),
     "boxcar": ("boxcar", 1.0),
@@ -22,13 +22,13 @@ TOLERANCE = 1e-9
 def can_square(query: Tensor, data: Prepared, kernel: Kernel) -> bool:
     """Whether the sums cost no more than those of the kernel itself."""
     on_line = isinstance(data, Line) and kernel.name in expansions.SQUARES and can_pool(query, kernel, None)
-    return kernel.name in KERNELS or on_line
+    return kernel.name in SQUARE_IS_A_KERNEL or on_line
 
 
 def pool_squares(query: Tensor, data: Prepared, kernel: Kernel, tolerance: float | None) -> Pool:
     """Pool every query over the data with the square of the kernel, where `can_square` says so."""
-    if kernel.name in KERNELS:
-        name, ratio = KERNELS[kernel.name]
+    if kernel.name in SQUARE_IS_A_KERNEL:
+        name, ratio = SQUARE_IS_A_KERNEL[kernel.name]
         return pool(query, data, Kernel(name, kernel.width * ratio), tolerance=tolerance)
     assert isinstance(data, Line)
     loose = max(tolerance or 0.0, TOLERANCE)

@@ -25,7 +25,8 @@ class Frame:
     """One look.
 
     update: after how many updates. loss: of the model at that time, None before the first.
-    share: of the attention that lies on the characters that say the same, over `JUDGED` pairs; None where none does.
+    share: of the attention that lies on the characters that say the same, over `JUDGED` pairs; None
+    without attention, or where the truth explains no character.
     weights: for each sentence shown (target characters, source characters).
     """
 

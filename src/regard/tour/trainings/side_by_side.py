@@ -15,6 +15,7 @@ import torch
 from regard.tour.station import Tell
 
 OFTEN = 0.1  # seconds between two looks at what the works tell
+MOST_WORDS = 2**16  # at one look; a pipe holds fewer
 
 Told = tuple[str, float, str]
 """Which work, how much of it is done, and where it stands."""
@@ -62,7 +63,11 @@ def _collect(
     left = set(waiting)
     while left:
         done, left = wait(left, timeout=OFTEN, return_when=FIRST_COMPLETED)
-        while told.poll():
+        for future in done:
+            future.result()  # a failure is told at once, however much the others have to say
+        for _ in range(MOST_WORDS):
+            if not told.poll():
+                break
             listen(told.recv())
         for future in done:
             work = waiting[future]

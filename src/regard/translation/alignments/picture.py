@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from regard.errors import RegardError
-from regard.plots import check_format, heatmap, save_as
-from regard.plots.look import figure_of
+from regard.plots import check_format, save_as
+from regard.plots.heatmaps import heatmap_apart
 from regard.translation.alignments.alignment import Alignment
 
 if TYPE_CHECKING:
@@ -40,17 +40,12 @@ def picture(alignment: Alignment) -> Figure:
             needed="at least one of each",
             repair="There is nothing to draw for an empty sentence.",
         )
-    axes = heatmap(
+    figure = heatmap_apart(
         torch.cat((alignment.weights, alignment.unaligned[:, None]), 1),
         queries=alignment.target_words,
         keys=(*alignment.source_words, NO_WORD),
         names=("target", "source"),
         darkest=1.0,
     )
-    axes.axvline(len(alignment.source_words) - 0.5, color="0.6", linewidth=0.8)
-    figure = figure_of(axes)
-    from matplotlib import pyplot
-
-    # Known to no window: a training draws one after each epoch.
-    pyplot.close(figure)
+    figure.axes[0].axvline(len(alignment.source_words) - 0.5, color="0.6", linewidth=0.8)
     return figure
