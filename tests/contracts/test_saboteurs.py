@@ -98,10 +98,11 @@ BLOCKED = [
     # Identity A.
     Saboteur(AdditiveTiles, "backward", "upper.mul_(lower)", "upper", ADDITIVE),
     Saboteur(
-        AdditiveTiles, "gradients", "2 * (pull @ self.members), self.query", "pull @ self.members, self.query", ADDITIVE
+        AdditiveTiles, "gradients", "2 * (self.members.mT @ pull), self.query", "pull[..., :4, :], self.query", ADDITIVE
     ),
+    Saboteur(AdditiveTiles, "backward", "sub_(products @ upper)", "add_(products @ upper)", ADDITIVE),
     Saboteur(AdditiveTiles, "scores", "total.addcdiv_(upper, lower)", "total", ADDITIVE),
-    Saboteur(additive, "_products", "mul_(2)", "mul_(1)", ADDITIVE),
+    Saboteur(additive, "_products", "twice = 2 *", "twice = 1 *", ADDITIVE),
     Saboteur(AdditiveTiles, "_tanh_backward", ".neg_().add_(1)", ".neg_()", ADDITIVE, large=True),
     Saboteur(AdditiveTiles, "_tanh_scores", "range(self.query.shape[-1])", "range(1)", ADDITIVE, large=True),
     Saboteur(AdditiveTiles, "_within_reach", "<= self.reach and", "<= 99 * self.reach or", ADDITIVE, large=True),
@@ -122,7 +123,7 @@ REFERENCE = [
     Saboteur(equations, "scores", "masked_fill(~allowed", "masked_fill(allowed", DOT),
     Saboteur(equations, "scores", "result + tile", "result - tile", DOT),
     Saboteur(equations, "pair_scores", "@ key.mT) * scale", "@ key.mT) / scale", DOT),
-    Saboteur(equations, "pair_scores", "torch.tanh(query", "torch.sin(query", ADDITIVE),
+    Saboteur(equations, "pair_scores", ".tanh_()", ".sin_()", ADDITIVE),
     Saboteur(equations, "pool", "weights @ problem", "weights.square() @ problem", DOT),
     Saboteur(links.TricubeLink, "kernel", "** 3", "** 2", ("tricube",)),
     Saboteur(links.TriangularLink, "kernel", "1 - _root(z)", "1 - z", ("triangular",)),
