@@ -33,7 +33,7 @@ def pool(tokens, name):
     return peak() - before
 
 for name in names:
-    pool(512, name)  # what is loaded on the first call is not counted
+    pool(1024, name)  # what is loaded on the first call in several blocks is not counted
 print(json.dumps({name: pool(size, name) for name in names}))
 """
 

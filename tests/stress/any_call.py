@@ -7,10 +7,23 @@ from hypothesis import strategies as st
 from tests import bounds
 from tests.contracts.agreement import DTYPES
 from tests.contracts.cases import DOTS, POSITIONED, SCORES
-from tests.stress.calls import BIASES, CALLABLE, COMPACT, MASKS, NAMES, AnyCall, disagreements, judged, make, slack
+from tests.stress.calls import (
+    BIASES,
+    CALLABLE,
+    COMPACT,
+    MASKS,
+    NAMES,
+    ROUNDINGS,
+    AnyCall,
+    disagreements,
+    judged,
+    make,
+    slack,
+)
 
 import regard
 from regard.backends.blocked import sweep
+from regard.shapes import accumulation_dtype
 
 
 def calls(names=NAMES, biases=BIASES):
@@ -77,6 +90,8 @@ def test_the_oracle_agrees_with_the_reference(call):
 
 @given(call=calls([name for name in NAMES if name != "rotary"], ("none", "keys")), shift=st.floats(-8, 8))
 def test_the_order_of_keys_and_a_constant_are_nothing(call, shift):
+    # In half precision the norm of a key is rounded as its numbers happen to lie in memory.
+    call = call._replace(dtype=accumulation_dtype(call.dtype))
     made = make(call._replace(masks=("none", "none")))
     order = torch.randperm(call.keys, generator=torch.Generator().manual_seed(call.seed))
     bias = torch.zeros(call.keys, dtype=torch.float64) if made.bias is None else made.bias
@@ -86,6 +101,8 @@ def test_the_order_of_keys_and_a_constant_are_nothing(call, shift):
     with torch.no_grad():
         record = regard.inspect(*tokens, score, bias=bias.float())
         moved = regard.inspect(*other, score, bias=(bias[order] + shift).float())
-    allowed = 2 * slack(call, make(call._replace(bias="none")))["pooled"] + 1e-5
+    # The shifted bias is rounded to float32.
+    rounded = ROUNDINGS * torch.finfo(torch.float32).eps * (1 + abs(shift) + bias.abs().max().item())
+    allowed = 2 * slack(call, made, record.log_mass.double())["pooled"] + rounded
     assert bounds.error(moved.output, record.output) <= allowed + bounds.band(record.output, 0.0, call.dtype)
     assert bounds.error(moved.log_mass - shift, record.log_mass) <= allowed

@@ -3,7 +3,6 @@
 import hashlib
 import io
 import os
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +56,7 @@ def load(folder: Path, device: torch.device | str = "cpu") -> dict[str, Any] | N
     if len(content) > DIGEST and hashlib.sha256(content[DIGEST:]).digest() == content[:DIGEST]:
         try:
             return torch.load(io.BytesIO(content[DIGEST:]), map_location=device, weights_only=True)
-        except (RuntimeError, pickle.UnpicklingError, EOFError, KeyError, ValueError):
+        except Exception:  # whatever damaged bytes lead the reader of torch to
             pass
     previous = folder / PREVIOUS
     repair = f"Rename {previous.name} to {NAME} to go on from the one before." if previous.exists() else "Start anew."
