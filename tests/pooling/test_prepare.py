@@ -118,3 +118,10 @@ def test_positions_given_to_a_callable_bias_start_at_the_first_query():
     problem, _ = prepare(QUERY, KEY, VALUE, "dot", Settings(bias=bias, first_query=2))
     reference.run(problem)
     assert asked == [([2, 3, 4, 5, 6], [0, 1, 2, 3, 4, 5, 6])]
+
+
+@pytest.mark.parametrize("backend", ["auto", "torch", "blocked", "reference"])
+def test_heads_of_a_score_that_do_not_fit_the_values_are_refused(backend):
+    score = regard.scores.Bilinear(3, 3, heads=2)
+    with pytest.raises(regard.RegardError, match="score: got batch axes"):
+        regard.attend(torch.randn(1, 4, 3), torch.randn(1, 5, 3), torch.randn(3, 5, 2), score, backend=backend)

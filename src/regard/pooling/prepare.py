@@ -54,7 +54,7 @@ def to_problem(form: Form, value: Tensor, settings: Settings) -> Problem:
         check_dropout(dropout)
     if tolerance is not None:
         _check_tolerance(tolerance)
-    if mask is not None or bias is not None or not isinstance(form, DotForm):
+    if mask is not None or bias is not None or not isinstance(form, DotForm) or _differ(form, value):
         # The batch is formed even where nothing needs it: the axes of a score's parameters must fit.
         batch, queries, keys, device = batch_of(form, value), form.query.shape[-2], value.shape[-2], value.device
         if mask is not None and not isinstance(mask, Placed):
@@ -65,6 +65,11 @@ def to_problem(form: Form, value: Tensor, settings: Settings) -> Problem:
             bias = _place_bias(bias, (*batch, queries, keys), device)
     problem = Problem(form, value, mask, bias, dropout, tolerance, first_query or 0)
     return problem if mask is None or is_blanked else problem.without_padding()
+
+
+def _differ(form: DotForm, value: Tensor) -> bool:
+    """Whether batch axes are not all the same: a score may have given heads of its own to the query."""
+    return form.query.shape[:-2] != value.shape[:-2] or form.key.shape[:-2] != value.shape[:-2]
 
 
 def checked_callable(

@@ -86,3 +86,18 @@ def test_a_file_that_is_not_there(tmp_path):
         read("predict_at", tmp_path / "none.csv", WANTED)
     with pytest.raises(RegardError, match=r"\(Is a directory\)"):
         read("file", tmp_path, WANTED)
+
+
+@pytest.mark.parametrize("text", [",\n", '"",""\n;;\n', " \t\n"])
+def test_separators_alone_are_an_empty_file(tmp_path, text):
+    path = tmp_path / "table.csv"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(RegardError, match="which is empty"):
+        read("file", path, [("x", "x")])
+
+
+def test_a_column_is_asked_for_once(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("x,y\n1,2\n", encoding="utf-8")
+    with pytest.raises(RegardError, match="y: got 'x' a second time; needed a column of its own for each"):
+        read("file", path, [("x", "x"), ("y", "x")])

@@ -31,6 +31,7 @@ def read(argument: str, path: Path, wanted: Sequence[tuple[str, str]], *, drop_m
 
     The first line names the columns. Separators may be commas, semicolons, tabs or bars; blank lines do not count.
     """
+    _check_different(wanted)
     lines = _lines(argument, path)
     try:
         separator = _separator(next(line for line in lines if line.strip()))
@@ -49,6 +50,18 @@ def read(argument: str, path: Path, wanted: Sequence[tuple[str, str]], *, drop_m
     return _numbers(f"{path.name}", argument, (len(header), rows), chosen, drop_missing)
 
 
+def _check_different(wanted: Sequence[tuple[str, str]]) -> None:
+    names = [column for _, column in wanted]
+    for place, (asker, column) in enumerate(wanted):
+        if column in names[:place]:
+            raise RegardError(
+                asker,
+                got=f"{column!r} a second time",
+                needed="a column of its own for each",
+                repair="Choose another column.",
+            )
+
+
 def _lines(argument: str, path: Path) -> list[str]:
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -57,7 +70,7 @@ def _lines(argument: str, path: Path) -> list[str]:
         raise RegardError(
             argument, got=f"{path} ({reason})", needed="a CSV file in UTF-8", repair="Check the path and the file."
         ) from None
-    if not text.strip():
+    if not text.strip(f'{SEPARATORS}" \r\n'):
         raise RegardError(
             argument,
             got=f"{path.name}, which is empty",
