@@ -30,8 +30,6 @@ def test_refuses_what_is_no_bandwidth(text):
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"x": ("a", "a")}, r"^x: got column 'a' more than once"),
-        ({"y": "b"}, r"^x: got column 'b' more than once"),
         ({"grid": 1, "predictions": Path("p.csv")}, r"^grid: got 1; needed at least 2"),
         ({"grid": 5, "predict_at": Path("q.csv"), "predictions": Path("p.csv")}, r"^grid: got 5 and --predict-at"),
         ({"grid": 5}, r"^predictions: got no file, but places"),

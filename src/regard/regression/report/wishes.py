@@ -70,15 +70,6 @@ def bandwidth_of(text: str, columns: int) -> Any:
 
 def check(wishes: Wishes) -> None:
     """Refuse what can be seen to be wrong before any file is read."""
-    names = [name for _, name in wishes.wanted]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise RegardError(
-            "x",
-            got=f"column {twice!r} more than once",
-            needed="another column for each --x, --y and --weights",
-            repair="Leave one of them out.",
-        )
     if wishes.grid is not None and (wishes.grid < 2 or wishes.predict_at is not None):
         raise RegardError(
             "grid",
