@@ -98,8 +98,7 @@ def results(made: Made, backend: str, dtype: torch.dtype, *, log_mass: bool = Tr
     leaves = {name: getattr(made, name).to(dtype).requires_grad_() for name in ("query", "key", "value")}
     score, bias = made.score, made.bias
     if isinstance(score, torch.nn.Module):
-        score = score.to(dtype)
-        leaves |= dict(score.named_parameters())
+        leaves |= dict(in_dtype(score, dtype).named_parameters())
     if isinstance(bias, Tensor):
         bias = bias.to(dtype).requires_grad_(log_mass)
         leaves |= {"bias": bias} if log_mass else {}
@@ -114,6 +113,15 @@ def results(made: Made, backend: str, dtype: torch.dtype, *, log_mass: bool = Tr
     outputs, cotangents = zip(*known, strict=True)
     grads = torch.autograd.grad(outputs, list(leaves.values()), cotangents, allow_unused=True, materialize_grads=True)
     return {name: x.detach() for name, x in found.items()} | dict(zip(leaves, grads, strict=True))
+
+
+def in_dtype(score: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module:
+    """The score, turned only where it must be.
+
+    `Module.to` writes to parameters even where nothing changes. Where another thread computes with one of them at that
+    moment, torch 2.13 stands still for ever: one waits for the parameter's lock, the other, with it, for the GIL.
+    """
+    return score.to(dtype) if any(parameter.dtype != dtype for parameter in score.parameters()) else score
 
 
 def disagreements(call: AnyCall, backend: str) -> Iterator[str]:

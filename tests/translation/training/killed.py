@@ -19,6 +19,7 @@ import torch._dynamo
 from tests.translation.training.toys import make_corpus, make_recipe
 
 from regard.translation.training import checkpoint, pictures, train
+from regard.translation.training.distributed import Group
 
 KILLS = 20
 
@@ -42,11 +43,19 @@ def fork(recipe, out, **environment):
         os.environ.update(environment)
         torch.set_num_threads(1)
         pictures.can_draw = lambda: False  # to be killed while drawing would show nothing
+        Group.leave = leave_quietly
         train(recipe, make_corpus(), out)
         status = 0
     finally:
         sys.stderr.flush()
         os._exit(status)
+
+
+def leave_quietly(group, leave=Group.leave):
+    """Leave, and fail if a thread of the group lives on: it can abort a process that ends, or never let it end."""
+    leave(group)
+    if group.size > 1:
+        assert len(os.listdir("/proc/self/task")) == 1
 
 
 def wait(child):

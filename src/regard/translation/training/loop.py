@@ -74,6 +74,7 @@ def train(
             finally:
                 if run is not None:
                     run.tokens.close()
+                del run  # its model holds the group, which is closed in leaving only if nothing else does
                 group.leave()
 
 
