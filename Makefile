@@ -15,7 +15,7 @@ help:
 	@echo "make lint      the checks of 'make test' that run no code of the library"
 	@echo "make docs      build the documentation into build/docs; every cell is executed"
 	@echo "make bench     time the library against its peers"
-	@echo "make stress    promised counts of examples, kills, requests; half an hour; report in build/stress.json"
+	@echo "make stress    promised counts of examples, kills, requests; a quarter of an hour; report in build/stress.json"
 	@echo "make coverage  the tests with their branch coverage"
 	@echo "make pins      install the newest releases and write constraints.txt anew"
 	@echo "make clean     remove everything that make made"
