@@ -4,6 +4,7 @@ Each long run has a process of its own, so that its peak of memory is its own to
 """
 
 import json
+import statistics
 import subprocess
 import sys
 import time
@@ -69,7 +70,7 @@ def _pooled(kernel: str, points: int, share: float) -> dict:
     memory = peak() - before
     chosen = rng.choice(points, JUDGED, replace=False)
     error = _error(kernel, share, x, y, queries[chosen], found[chosen])
-    times = {"min": min(seconds), "median": sorted(seconds)[PASSES // 2]}
+    times = {"min": min(seconds), "median": statistics.median(seconds)}
     return {
         "kind": "pooled", "kernel": kernel, "points": points, "share": share,
         "seconds": times, "fit_seconds": min(fits), "error": error,
@@ -135,7 +136,7 @@ def _fitted(points: int) -> dict:
         seconds.append(time.perf_counter() - begin)
     return {
         "kind": "fitted", "kernel": "gaussian", "points": points, "bandwidth": width,
-        "seconds": {"min": min(seconds), "median": sorted(seconds)[PASSES // 2]}, "peak_bytes": peak() - before,
+        "seconds": {"min": min(seconds), "median": statistics.median(seconds)}, "peak_bytes": peak() - before,
     }  # fmt: skip
 
 
@@ -146,18 +147,20 @@ def _curve(points: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _statsmodels(points: int = 2000) -> dict:
-    """The same search by statsmodels, once: it takes long enough for one pass to be believed."""
+    """The same search by statsmodels, in turns: it takes long enough for few passes to be believed."""
     from statsmodels.nonparametric.kernel_regression import KernelReg
 
     x, y = _curve(points)
-    model = NadarayaWatson("gaussian", "loo")
-    theirs_seconds, theirs = _timed(lambda: KernelReg(y, x, "c", reg_type="lc", bw="cv_ls"))
-    ours = sorted(_timed(lambda: model.fit(x, y))[0] for _ in range(12))[:-1]
+    model, theirs, ours = NadarayaWatson("gaussian", "loo").fit(x, y), [], []
+    for _ in range(PASSES):
+        seconds, found = _timed(lambda: KernelReg(y, x, "c", reg_type="lc", bw="cv_ls"))
+        theirs.append(seconds)
+        ours += [_timed(lambda: model.fit(x, y))[0] for _ in range(5)]
     both = {
-        "statsmodels KernelReg": {"min": theirs_seconds, "median": theirs_seconds},
-        "regard.NadarayaWatson": {"min": ours[0], "median": ours[len(ours) // 2]},
+        name: {"min": min(seconds), "median": statistics.median(seconds)}
+        for name, seconds in (("statsmodels KernelReg", theirs), ("regard.NadarayaWatson", ours))
     }
-    widths = {"statsmodels": float(theirs.bw[0]), "regard": float(model.bandwidth_)}
+    widths = {"statsmodels": float(found.bw[0]), "regard": float(model.bandwidth_)}
     return {"kind": "searched", "points": points, "seconds": both, "widths": widths}
 
 

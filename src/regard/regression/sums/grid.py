@@ -9,6 +9,7 @@ in sum. So a sum is off by less than 1.8 m^-12, and some roundings, times all we
 that its row sees.
 """
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -63,11 +64,18 @@ def _around(place: Tensor) -> tuple[Tensor, Tensor]:
     first = place.floor().long()
     offsets = torch.arange(NODES, device=place.device).unsqueeze(-1)
     away = (place - first) + (NODES // 2 - 1) - offsets
-    factor = torch.ones_like(away)
-    for other in range(NODES):
-        others = [one for one in range(NODES) if one != other]
-        factor[others] *= away[other] / (offsets[others] - other)
+    # The product of all other distances: of those before times those after.
+    one = torch.ones_like(away[:1])
+    before = torch.cat([one, away[:-1]]).cumprod(0)
+    after = torch.cat([one, away[1:].flip(0)]).cumprod(0).flip(0)
+    factor = before.mul_(after).div_(_between_nodes().to(place.device))
     return first + offsets, factor
+
+
+def _between_nodes() -> Tensor:
+    """The products of the distances from each node to all others, (NODES, 1)."""
+    products = [math.prod(one - other for other in range(NODES) if other != one) for one in range(NODES)]
+    return torch.tensor(products, dtype=torch.float64).unsqueeze(-1)
 
 
 def _spread(masses: Tensor, node: Tensor, factor: Tensor) -> Tensor:
