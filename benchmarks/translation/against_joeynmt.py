@@ -1,11 +1,12 @@
 """Training and beam search on a CPU beside JoeyNMT 2.3.0, turn by turn: the README's rows of translation.
 
-    python -m benchmarks.translation.against_joeynmt --data DIR --model FOLDER --peer-python PYTHON --peer-weights FILE
+    python -m benchmarks.translation.against_joeynmt --data DIR --peer-python PYTHON
 
-FOLDER is a model of ours with the peer's sizes (embedding 256, hidden 512, vocabulary 6,000), trained well enough to
-end its sentences; PYTHON has what `peer_joeynmt` asks for, FILE its weights. Each system batches in its own way, with
-about as many real target tokens a step; a token is a real one, END counted. JoeyNMT's decoder attends with its new
-state, which is not eq. 13; ours trains eq. 13 here and searches with the model given.
+PYTHON has what `peer_joeynmt` asks for. Both models have the same sizes (embedding 256, hidden 512, vocabulary 6,000).
+Training: each system batches in its own way, with about as many real target tokens a step; a token is a real one, END
+counted. Search: both are made to write TOKENS tokens for every sentence, about as many as the references have, so that
+the work does not depend on what the weights have learnt. JoeyNMT's decoder attends with its new state, which is not
+eq. 13; ours is eq. 13.
 """
 
 import argparse
@@ -23,6 +24,7 @@ import torch
 from benchmarks.measure import machine
 from benchmarks.translation.multi30k import TEST, read
 from regard.translation import Translator
+from regard.translation.folder import Loaded
 from regard.translation.model import Architecture, EncoderDecoder
 from regard.translation.training import Recipe
 from regard.translation.training.batches import make_batch
@@ -35,6 +37,7 @@ RESULT = Path(__file__).parents[1] / "results" / "translation-joeynmt.json"
 PEER = Path(__file__).with_name("peer_joeynmt.py")
 BATCH_TOKENS = 1152  # padded; about the 1,037 real tokens of the peer's batches
 BATCH_SIZES = (64, 128)
+TOKENS = 16  # of a translation
 WARM_UP = 3
 
 
@@ -46,15 +49,16 @@ class Ours:
         recipe = Recipe(Architecture(joint=True, tied=True)).with_flags({"batch_tokens": BATCH_TOKENS})
         vocabulary, _ = learn_vocabularies(recipe, pairs)
         torch.manual_seed(0)
-        model = EncoderDecoder(recipe.model, len(vocabulary), len(vocabulary))
-        self.update = Update(model, make_optimiser(model, recipe.training), recipe.training)
+        self.model = EncoderDecoder(recipe.model, len(vocabulary), len(vocabulary))
+        self.update = Update(self.model, make_optimiser(self.model, recipe.training), recipe.training)
         self.epoch = TrainingTokens(pairs, vocabulary, vocabulary, recipe, 1).epoch(0)
         self.place = 0
-        self.translator = Translator.load(options.model)
+        self.translator = Translator([Loaded(self.model, vocabulary, vocabulary, {})])
         self.sources = [pair.source for pair in read(options.data, TEST, "de")[: options.sentences]]
 
     def train(self, seconds: float) -> tuple[float, float]:
         """Real target tokens a second, the median over steps; and real tokens a step."""
+        self.model.train()
         rates, sizes, end = [], [], time.perf_counter() + seconds
         while time.perf_counter() < end or len(rates) <= WARM_UP:
             planned = self.epoch.plans[self.place]
@@ -67,17 +71,20 @@ class Ours:
 
     def search(self, batch_size: int) -> tuple[float, float]:
         """Sentences and tokens a second of beam 5, from text to text."""
+        self.model.eval()
+        lengths = {"shortest": TOKENS + 1, "longest": TOKENS}  # END is refused to the last
         begun = time.perf_counter()
-        said = self.translator.translate(self.sources, beams=5, batch_size=batch_size)
+        said = self.translator.translate(self.sources, beams=5, batch_size=batch_size, **lengths)
         seconds = time.perf_counter() - begun
-        return len(said) / seconds, sum(one.length for one in said) / seconds
+        assert {len(one.target.ids) for one in said} == {TOKENS}
+        return len(said) / seconds, TOKENS * len(said) / seconds
 
 
 def peer(options: argparse.Namespace) -> dict:
     """One run of the peer, in its own environment."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "peer.json"
-        flags = ["--data", options.data, "--out", out, "--weights", options.peer_weights]
+        flags = ["--data", options.data, "--out", out, "--tokens", TOKENS]
         flags += ["--train-seconds", options.seconds, "--sentences", options.sentences, "--passes", 2]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         subprocess.run([options.peer_python, PEER, *map(str, flags)], check=True, **quiet)
@@ -87,9 +94,7 @@ def peer(options: argparse.Namespace) -> dict:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--peer-python", type=Path, required=True)
-    parser.add_argument("--peer-weights", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=20.0, help="of training in a turn")
     parser.add_argument("--sentences", type=int, default=100)
     parser.add_argument("--turns", type=int, default=3)
@@ -119,9 +124,10 @@ def summary(options: argparse.Namespace, theirs: list[dict], trained: list[tuple
     }
     our_search = {size: statistics.median(tokens for _, tokens in rates) for size, rates in found.items()}
     against = f"{theirs[0]['peer']}, hidden 512"
+    searched = f"beam-5 translation, {TOKENS} tokens a sentence"
     rows = [
         _row("training, embedding 256, hidden 512", against, max(by_batching.values()), our_rate),
-        _row(_searched(theirs, found), against, max(their_search.values()), max(our_search.values())),
+        _row(searched, against, max(their_search.values()), max(our_search.values())),
     ]
     return {
         "date": datetime.now(UTC).date().isoformat(),
@@ -132,14 +138,6 @@ def summary(options: argparse.Namespace, theirs: list[dict], trained: list[tuple
         "peer": theirs,
         "regard": {"training": trained, "search": found},
     }
-
-
-def _searched(theirs: list[dict], found: dict[int, list]) -> str:
-    """The lengths of both outputs belong to the comparison: long ones are cheaper by the token."""
-    best = max(theirs[0]["search"]["batches"], key=lambda row: row["tokens_per_second"]["median"])
-    sentences, tokens = next(iter(found.values()))[0]
-    ours, its = tokens / sentences, best["output_tokens"]["mean"]
-    return f"beam-5 translation, outputs of {ours:.0f} tokens (the other's: {its:.0f}, {best['ended']:.0%} ended)"
 
 
 def _of(rows: list[dict], key: str, value: object) -> float:

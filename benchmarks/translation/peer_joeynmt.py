@@ -3,7 +3,7 @@
 Run by the python of an environment that has `torch==2.13.0 joeynmt==2.3.0 importlib_metadata sentencepiece==0.2.0`
 (later sentencepieces lack `SetVocabulary`, which JoeyNMT calls), not by the library's own:
 
-    python benchmarks/translation/peer_joeynmt.py --data multi30k --out joeynmt.json --weights joeynmt.pt
+    python benchmarks/translation/peer_joeynmt.py --data multi30k --out joeynmt.json
 
 What is measured is the package's own model, loss, batching, optimiser, schedule and search; this file calls them and
 reads the clock. Sizes (peer_joeynmt.yaml): embeddings of 256, a bidirectional GRU of 512 a direction, a GRU decoder of
@@ -18,20 +18,18 @@ Training: one step of each batching in turn (64 sentences; 2,048 tokens with the
 WARM_UP steps of each dropped. A token is a real one, END counted, padding not. Rates are given for the step alone and
 with the package's loading of the batch, which cuts the sentences into subwords anew, twice each.
 
-Search: the lengths that a hardly trained model puts out (the greatest allowed, or a lone full stop) say nothing. So the
-model is trained for `--weights-seconds` first, or `--weights` is loaded where that file is there; the lengths of the
-outputs, of the references, and the share that ended by END are kept beside the times. The timed call is the
-package's `predict`, from text to text, without scores; the batch sizes take turns, pass after pass, and the first
-pass is dropped.
+Search: every translation is made to have `--tokens` tokens, END refused before, so that the work does not depend on
+what the weights have learnt: as many steps, all beams open. The timed call is the package's `predict`, from text to
+text, without scores; the batch sizes take turns, pass after pass, and the first pass is dropped.
 """
 
 import argparse
+import functools
 import gzip
 import json
 import logging
 import os
 import platform
-import random
 import statistics
 import time
 from collections.abc import Iterator
@@ -43,9 +41,8 @@ from typing import Any
 SETTINGS = Path(__file__).with_suffix(".yaml")
 SUBWORDS = 6000
 BATCHINGS = {"sentence": 64, "token": 2048}
-SEARCH_BATCHES = (1, 16, 64)
+SEARCH_BATCHES = (16, 64, 128)
 WARM_UP, THREADS = 3, 2
-POOL, LEARNING_BATCH = 1600, 32
 SPECIAL = {"unk_id": 0, "pad_id": 1, "bos_id": 2, "eos_id": 3}
 
 
@@ -63,15 +60,14 @@ def main() -> None:
 
 
 def measure(options: argparse.Namespace, work: Path) -> dict:
-    """Training first, on fresh weights; then weights good enough to end a sentence; then search."""
+    """Training first, then search with what it has learnt."""
     import torch
     from importlib_metadata import version
 
     load = os.getloadavg()[0]
     trainer, train, test = prepare(options, work)
     training = time_training(trainer, train, options.train_seconds)
-    weights = fetch_weights(trainer, train, options.weights, options.weights_seconds)
-    search = time_search(trainer, test, options.passes)
+    search = time_search(trainer, test, options.passes, options.tokens)
     return {
         "peer": f"joeynmt {version('joeynmt')}",
         "date": datetime.now(UTC).date().isoformat(),
@@ -86,7 +82,6 @@ def measure(options: argparse.Namespace, work: Path) -> dict:
         },
         "parameters": sum(p.numel() for p in trainer.model.parameters()),
         "training": training,
-        "weights": weights,
         "search": {"beam": trainer.dev_cfg.beam_size, "sentences": len(test), "batches": search},
     }
 
@@ -163,20 +158,6 @@ def batches(trainer: Any, train: Any, batching: str) -> Iterator[Any]:
         yield from loader
 
 
-def even_batches(trainer: Any, train: Any) -> Iterator[Any]:
-    """Batches of sentences of like length, which JoeyNMT cannot make: nothing is timed on them, they only learn sooner.
-
-    Half of what its own batches hold is padding; the weights for the search need not pay for that.
-    """
-    symbols = {"eos_index": trainer.model.eos_index, "pad_index": trainer.model.pad_index}
-    chance = random.Random(trainer.seed)
-    while True:
-        pairs = sorted((train[i] for i in chance.sample(range(len(train)), POOL)), key=lambda pair: len(pair[2]))
-        cuts = list(range(0, POOL, LEARNING_BATCH))
-        for cut in chance.sample(cuts, len(cuts)):
-            yield train.collate_fn(pairs[cut : cut + LEARNING_BATCH], **symbols)
-
-
 def step(trainer: Any, batch: Any) -> float:
     """One update in the order of JoeyNMT's training loop; the loss per token."""
     loss, _ = trainer._train_step(batch)
@@ -223,61 +204,42 @@ def _training_row(batching: str, rows: list[tuple[int, int, int, float, float]])
     }
 
 
-def fetch_weights(trainer: Any, train: Any, file: Path | None, seconds: float) -> dict:
-    """Weights under which a sentence ends: loaded where the file is there, else trained, and kept there."""
-    import torch
-
-    if file is not None and file.exists():
-        kept = torch.load(file, weights_only=True)
-        trainer.model.load_state_dict(kept["model"])
-        return {"source": "loaded", **kept["history"]}
-    end, losses = time.perf_counter() + seconds, []
-    for batch in even_batches(trainer, train):
-        losses.append(step(trainer, batch))
-        if time.perf_counter() > end:
-            break
-    history = {"updates": trainer.stats.steps, "loss_of_last_20": statistics.mean(losses[-20:])}
-    if file is not None:
-        torch.save({"model": trainer.model.state_dict(), "history": history}, file)
-    return {"source": "trained", **history}
-
-
-def time_search(trainer: Any, test: Any, passes: int) -> list[dict]:
+def time_search(trainer: Any, test: Any, passes: int, tokens: int) -> list[dict]:
     """One row a batch size: sentences and tokens (END counted) per second, and what was put out."""
     times: dict[int, list[float]] = {batch: [] for batch in SEARCH_BATCHES}
     outputs: dict[int, list[list[str]]] = {}
     for _ in range(passes + 1):
         for batch in SEARCH_BATCHES:
             begin = time.perf_counter()
-            outputs[batch] = _translate(trainer, test, batch)
+            outputs[batch] = _translate(trainer, test, batch, tokens)
             times[batch].append(time.perf_counter() - begin)
-    return [_search_row(trainer, test, batch, times[batch][1:], outputs[batch]) for batch in SEARCH_BATCHES]
+    return [_search_row(test, batch, times[batch][1:], outputs[batch]) for batch in SEARCH_BATCHES]
 
 
-def _translate(trainer: Any, test: Any, batch: int) -> list[list[str]]:
-    """The tokens of the best translations, END included where it was reached."""
-    from joeynmt.prediction import predict
+def _translate(trainer: Any, test: Any, batch: int, tokens: int) -> list[list[str]]:
+    """The tokens of the best translations, of which each has as many."""
+    from joeynmt import prediction
+    from joeynmt.search import search
 
-    args = trainer.dev_cfg._replace(batch_size=batch)
+    # `predict` reads the fewest tokens among its settings, and does not hand them on to `search`.
+    prediction.search = functools.partial(search, min_output_length=tokens)
+    args = trainer.dev_cfg._replace(batch_size=batch, max_output_length=tokens)
     settings = {"device": trainer.device, "n_gpu": 0, "autocast": trainer.autocast}
-    return predict(trainer.model, test, compute_loss=False, args=args, **settings)[3]
+    return prediction.predict(trainer.model, test, compute_loss=False, args=args, **settings)[3]
 
 
-def _search_row(trainer: Any, test: Any, batch: int, times: list[float], outputs: list[list[str]]) -> dict:
-    source, target = (test.get_list(language, tokenized=True) for language in (test.src_lang, test.trg_lang))
-    lengths, vocabulary = [len(output) for output in outputs], trainer.model.trg_vocab
+def _search_row(test: Any, batch: int, times: list[float], outputs: list[list[str]]) -> dict:
+    source = test.get_list(test.src_lang, tokenized=True)
+    tokens = sum(len(output) for output in outputs)
     median, best = statistics.median(times), min(times)
     return {
         "batch": batch,
         "passes": len(times),
         "seconds": {"median": median, "min": best},
         "sentences_per_second": {"median": len(outputs) / median, "best": len(outputs) / best},
-        "tokens_per_second": {"median": sum(lengths) / median, "best": sum(lengths) / best},
-        "output_tokens": {"mean": statistics.mean(lengths), "max": max(lengths)},
-        "reference_tokens": {"mean": statistics.mean(len(t) + 1 for t in target), "max": max(map(len, target)) + 1},
+        "tokens_per_second": {"median": tokens / median, "best": tokens / best},
+        "output_tokens": {"min": min(map(len, outputs)), "max": max(map(len, outputs))},
         "source_tokens": {"mean": statistics.mean(len(s) + 1 for s in source), "max": max(map(len, source)) + 1},
-        "ended": statistics.mean(vocabulary.lookup(output[-1]) == trainer.model.eos_index for output in outputs),
-        "example": "".join(outputs[0]),
         "load": os.getloadavg()[0],
     }
 
@@ -287,10 +249,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, required=True, help="folder with train.en.gz, train.de.gz, ...")
     parser.add_argument("--out", type=Path, required=True, help="where the JSON goes")
     parser.add_argument("--train-seconds", type=float, default=60, help="how long the training steps are timed")
-    parser.add_argument("--weights", type=Path, help="trained weights: loaded where the file exists, else written")
-    parser.add_argument("--weights-seconds", type=float, default=300, help="training where no weights are loaded")
     parser.add_argument("--subwords", type=Path, help="a sentencepiece model to use instead of learning one")
     parser.add_argument("--sentences", type=int, default=100, help="how many test sentences are translated")
+    parser.add_argument("--tokens", type=int, default=16, help="how many tokens each translation is made to have")
     parser.add_argument("--passes", type=int, default=5, help="timed passes of the search, after the dropped one")
     return parser.parse_args()
 

@@ -51,6 +51,18 @@ def test_one_beam_is_greedy_search(translator):
         assert one.score == pytest.approx(expected.score, abs=1e-5)
 
 
+@pytest.mark.parametrize("beams", [1, 3])
+def test_no_translation_is_shorter_than_the_shortest(translator, beams):
+    sentences = [sentence for sentence in random_sentences(20) if sentence]
+    free = translator.translate(sentences, beams=beams)
+    held = translator.translate(sentences, beams=beams, shortest=40)
+    assert min(one.length for one in free) < 40
+    assert min(one.length for one in held) >= 40
+    assert [one.length for one in translator.stream(sentences, beams=beams, shortest=40)] == [
+        one.length for one in held
+    ]
+
+
 def test_a_translation_has_its_tokens_its_score_and_its_weights(translator):
     (found,) = translator.translate(["ab cd"], nbest=2, length_penalty=0.0)
     assert found.source.text == "ab cd"

@@ -23,6 +23,7 @@ def translate(
     nbest: int = 1,
     beams: int = 5,
     length_penalty: float | None = None,
+    shortest: int = 0,
     longest: int | None = None,
     batch_size: int = 64,
     ensemble: Annotated[tuple[Path, ...], Parameter(negative=())] = (),
@@ -42,6 +43,7 @@ def translate(
         nbest: so many translations of each sentence, as lines "number ||| translation ||| score".
         beams: how many hypotheses the search follows; 1 is greedy search.
         length_penalty: how much long translations are favoured; the value stored with the model by default.
+        shortest: the fewest tokens of a translation.
         longest: the most tokens of a translation; twice those of the sentence and 10 by default.
         batch_size: how many sentences are translated at a time; 1 answers every line of a pipe as it comes.
         ensemble: the folder of another model that votes on every word; give --ensemble once for each.
@@ -62,6 +64,7 @@ def translate(
             beams=beams,
             nbest=nbest,
             length_penalty=length_penalty,
+            shortest=shortest,
             longest=longest,
             batch_size=batch_size,
             device=device,

@@ -71,6 +71,7 @@ class Translator:
         beams: int = 5,
         nbest: int = 1,
         length_penalty: float | None = None,
+        shortest: int = 0,
         longest: int | None = None,
         batch_size: int = BATCH_SIZE,
     ) -> list[Translation]:
@@ -83,6 +84,7 @@ class Translator:
             beams: how many hypotheses are followed at a time; 1 is greedy search.
             nbest: how many translations are kept of each sentence, at most `beams`; see `Translation.others`.
             length_penalty: the strength with which long translations are favoured; without it `self.length_penalty`.
+            shortest: the fewest tokens of a translation, END included.
             longest: the most tokens of a translation, END included; without it what the
                 training data allow, at least twice those of the source and 10.
             batch_size: how many sentences are translated at a time.
@@ -95,7 +97,7 @@ class Translator:
         with torch.inference_mode():
             for batch in batches_by_length([len(sources[index].ids) for index in spoken], batch_size):
                 rows = [spoken[place] for place in batch]
-                found = self._search([sources[row] for row in rows], beams, nbest, strength, longest)
+                found = self._search([sources[row] for row in rows], beams, nbest, strength, shortest, longest)
                 for row, hypotheses in zip(rows, found, strict=True):
                     results[row] = self._translation(sources[row], hypotheses)
         return results
@@ -107,6 +109,7 @@ class Translator:
         beams: int = 5,
         nbest: int = 1,
         length_penalty: float | None = None,
+        shortest: int = 0,
         longest: int | None = None,
         batch_size: int = BATCH_SIZE,
         ahead: int = AHEAD,
@@ -125,6 +128,7 @@ class Translator:
                 beams=beams,
                 nbest=nbest,
                 length_penalty=length_penalty,
+                shortest=shortest,
                 longest=longest,
                 batch_size=batch_size,
             )
@@ -171,16 +175,23 @@ class Translator:
         return [Sentence(text, tuple(tokens), vocabulary) for text, tokens in zip(clean, ids, strict=True)]
 
     def _search(
-        self, sources: Sequence[Sentence], beams: int, nbest: int, strength: float, longest: int | None
+        self,
+        sources: Sequence[Sentence],
+        beams: int,
+        nbest: int,
+        strength: float,
+        shortest: int,
+        longest: int | None,
     ) -> list[list[Hypothesis]]:
         state, lengths = self._start(sources)
-        most = self._most(lengths) if longest is None else longest
+        most = self._most(lengths).clamp_(min=shortest) if longest is None else longest
         count, device = len(sources), self.device
         if beams == nbest == 1:
             found = greedy(
                 self._step,
                 state,
                 count,
+                shortest=shortest,
                 longest=most,
                 length_penalty=strength,
                 source_lengths=lengths,
@@ -191,6 +202,7 @@ class Translator:
             self._step,
             state,
             count,
+            shortest=shortest,
             longest=most,
             beams=beams,
             nbest=nbest,

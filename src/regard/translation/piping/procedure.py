@@ -31,6 +31,7 @@ def run(wishes: Wishes) -> None:
         beams=wishes.beams,
         nbest=wishes.nbest,
         length_penalty=wishes.length_penalty,
+        shortest=wishes.shortest,
         longest=wishes.longest,
         batch_size=wishes.batch_size,
         ahead=1 if single else BATCHES_AHEAD * wishes.batch_size,

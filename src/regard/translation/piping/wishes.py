@@ -35,6 +35,7 @@ class Wishes:
     beams: int = 5
     nbest: int = 1
     length_penalty: float | None = None
+    shortest: int = 0
     longest: int | None = None
     batch_size: int = 64
     device: str = "cpu"
@@ -50,6 +51,8 @@ def check(wishes: Wishes) -> None:
         raise _refusal("beams", str(wishes.beams), "1 or more", "Leave it out for 5.")
     if not 1 <= wishes.nbest <= wishes.beams:
         raise _refusal("nbest", str(wishes.nbest), f"from 1 to the {wishes.beams} beams", "Raise --beams with it.")
+    if wishes.shortest < 0:
+        raise _refusal("shortest", str(wishes.shortest), "0 or more tokens", "Leave it out.")
     if wishes.longest is not None and wishes.longest < 1:
         raise _refusal("longest", str(wishes.longest), "1 or more tokens", "Leave it out.")
     if wishes.length_penalty is not None:
