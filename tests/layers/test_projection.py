@@ -8,7 +8,7 @@ from torch import nn
 
 from regard import MultiHeadAttention
 from regard.backends import torch_sdpa
-from regard.layers.projection import Projections
+from regard.layers.projection import LONG, Projections
 
 
 def test_self_attention_is_one_packed_product():
@@ -57,6 +57,22 @@ def test_heads_reach_torch_as_views_of_the_product_and_come_back_uncopied(monkey
     query, key, value, output = seen
     assert len({x.untyped_storage().data_ptr() for x in (query, key, value)}) == 1
     assert output.transpose(1, 2).is_contiguous()
+
+
+def test_long_sequences_that_learn_have_the_tokens_of_a_head_side_by_side():
+    projections = Projections((6, 6, 6), (2, 2, 2), (3, 3, 3), bias=True).double()
+    tokens = torch.randn(1, LONG, 6, dtype=torch.float64, requires_grad=True)
+    long, apart = projections(tokens, tokens, tokens), projections(tokens, tokens.clone(), tokens.clone())
+    assert all(part[0].is_contiguous() for part in long)
+    assert not any(part[0].is_contiguous() for part in apart)
+    for found, wanted in zip(long, apart, strict=True):
+        assert_same(found, wanted)
+        gradients = [
+            torch.autograd.grad(x.square().sum(), projections.weight, retain_graph=True)[0] for x in (found, wanted)
+        ]
+        assert_same(*gradients)
+    with torch.no_grad():
+        assert not any(part[0].is_contiguous() for part in projections(tokens, tokens, tokens))
 
 
 def test_parts_are_the_matrices():

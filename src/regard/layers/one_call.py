@@ -16,7 +16,7 @@ from regard.scores.dot import ScaledDot
 if TYPE_CHECKING:
     from regard.layers.multihead import MultiHeadAttention
 
-MOST_TOKENS = {"cpu": 32, "cuda": 256}
+MOST_TOKENS = {"cpu": 64, "cuda": 256}
 # In half precision the operator rounds the scores, which are float32 in every backend of `attend`.
 DTYPES = (torch.float32, torch.float64)
 

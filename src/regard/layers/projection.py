@@ -8,6 +8,8 @@ from regard.errors import RegardError
 from regard.shapes import check_inputs, describe
 
 NAMES = ("query", "key", "value")
+# Tokens from which on a training on a CPU is faster with heads apart in memory.
+LONG = 1024
 
 
 class Projections(nn.Module):
@@ -93,13 +95,16 @@ class Projections(nn.Module):
         """From one product to its parts, the inputs from `start` on.
 
         Where gradients flow, heads are moved before tokens at the very end: so they are put together in the layout
-        of the product. Otherwise they are moved once for all parts, which is fewer calls.
+        of the product. Otherwise they are moved once for all parts, which is fewer calls. A CPU reads long sequences
+        so often, forward and backward, that a copy with the tokens of a head side by side pays.
         """
         heads, sizes = self.heads[start:], self.head_dims[start:]
         if sizes.count(sizes[0]) == len(sizes):
             whole = projected.view(*projected.shape[:-1], sum(heads), sizes[0])
-            if not projected.requires_grad:
-                return list(whole.transpose(-3, -2).split_with_sizes(heads, -3))
+            copied = projected.requires_grad and _is_long(projected)
+            if copied or not projected.requires_grad:
+                moved = whole.transpose(-3, -2)
+                return list((moved.contiguous() if copied else moved).split_with_sizes(heads, -3))
             return [part.transpose(-3, -2) for part in whole.split_with_sizes(heads, -2)]
         parts = projected.split_with_sizes(self.outputs[start:], -1)
         return [self._by_heads(*part) for part in zip(parts, heads, sizes, strict=True)]
@@ -137,3 +142,8 @@ class Projections(nn.Module):
     def extra_repr(self) -> str:
         """Show the sizes."""
         return f"inputs={self.inputs}, heads={self.heads}, head_dims={self.head_dims}, bias={self.bias is not None}"
+
+
+def _is_long(tokens: Tensor) -> bool:
+    """Whether (*batch, tokens, dim) are many, on a CPU; a graph is made for any number of tokens."""
+    return tokens.device.type == "cpu" and not torch.compiler.is_compiling() and tokens.shape[-2] >= LONG
