@@ -25,7 +25,7 @@ def run(device: str) -> list[dict]:
 def row(shape: tuple[int, ...], mask: str, backward: bool, device: str) -> dict:
     """One comparison at (batch, heads, tokens, dim)."""
     query, key, value = (torch.randn(shape, device=device, requires_grad=backward) for _ in range(3))
-    lengths = torch.full(shape[:1], shape[2] * 3 // 4, device=device)
+    lengths = torch.tensor([shape[2] * 3 // 4, shape[2]], device=device)[: shape[0]]
     padding = (torch.arange(shape[2], device=device) < lengths[:, None])[:, None, None, :]
     theirs = {"none": {}, "causal": {"is_causal": True}, "lengths": {"attn_mask": padding}}[mask]
     ours = {"none": None, "causal": Mask.causal(), "lengths": Mask.lengths(lengths)}[mask]

@@ -58,6 +58,13 @@ def test_padding_that_cannot_overflow_is_left_as_it_is():
     assert clean.value is problem.value
 
 
+def test_where_nothing_is_padding_nothing_is_looked_at():
+    problem = padded(1e30)._replace(mask=Lengths(torch.tensor([7, 7])[:, None, None]))
+    clean = problem.without_padding()
+    assert clean.form.key is problem.form.key
+    assert clean.value is problem.value
+
+
 @pytest.mark.parametrize("garbage", [1e30, -1e30])
 def test_padding_that_could_overflow_is_blanked(garbage):
     clean = padded(garbage).without_padding()

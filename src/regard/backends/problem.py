@@ -102,7 +102,7 @@ class Problem(NamedTuple):
             allowed = mask.tile(slice(0, 1), slice(0, self.keys), device)
             mask, real = Dense(allowed), allowed.mT
         form, value = self.form, self.value
-        if isinstance(form, DotForm) and _cannot_overflow(form, value):
+        if isinstance(form, DotForm) and _cannot_overflow(form, value, real):
             return self._replace(mask=mask)
         real = real.to(self.value.dtype)
         if not isinstance(form, CallableForm):
@@ -131,22 +131,29 @@ def parameters_of(form: Form) -> tuple[Tensor, ...]:
     return (form.weight,) if isinstance(form, AdditiveForm) else ()
 
 
-def _cannot_overflow(form: DotForm, value: Tensor) -> bool:
-    """Whether every dot product is far from overflow, and of values with gradients too: then padding needs no blanks.
+def is_readable(tensor: Tensor) -> bool:
+    """Whether looking at numbers waits for nobody: on a CPU, and not while somebody traces or transforms the call."""
+    return not (
+        tensor.device.type != "cpu" or torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+    )
 
-    Reading is cheaper than writing a copy of keys and values, unless they are few. It is done where it waits for
-    nobody: on a CPU, and not while somebody traces or transforms the call.
+
+def _cannot_overflow(form: DotForm, value: Tensor, real: Tensor) -> bool:
+    """Whether every dot product with padding is far from overflow, and of values with gradients too: no blanks then.
+
+    Reading is cheaper than writing a copy of keys and values, unless they are few. real: (*batch, keys, 1), what is no
+    padding.
     """
-    if (
-        max(form.key.numel(), value.numel()) < FEW_NUMBERS
-        or value.device.type != "cpu"
-        or torch.compiler.is_compiling()
-        or torch._C._are_functorch_transforms_active()
-    ):
+    if max(form.key.numel(), value.numel()) < FEW_NUMBERS or not is_readable(value):
         return False
-    read = (form.query, form.key, value) if torch.is_grad_enabled() else (form.query, form.key)
-    if any(tensor.numel() == 0 for tensor in read):
+    if any(tensor.numel() == 0 for tensor in (form.query, form.key, value)):
         return False
+    everywhere = real.reshape(-1, real.shape[-2]).all(0)
+    first = int(everywhere.byte().argmin())
+    if everywhere[first]:
+        return True
+    key, value = form.key[..., first:, :], value[..., first:, :]
+    read = (form.query, key, value) if torch.is_grad_enabled() else (form.query, key)
     limit = math.sqrt(torch.finfo(value.dtype).max / max(form.query.shape[-1], 1) / 16)
     ends = [tensor.detach().aminmax() for tensor in read]
     # A comparison with NaN is False.

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from regard.backends.problem import Problem
+from regard.backends.problem import FEW_NUMBERS, Problem, is_readable
 from regard.scores.forms import DotForm
 
 NAME = "torch"
@@ -48,7 +48,10 @@ def run(problem: Problem) -> tuple[Tensor, None]:
     alive = None
     if allowed is not None and allowed.device.type != "cpu" and not _blank_where_hidden(problem, allowed):
         allowed, alive = _give_every_row_a_key(allowed)
-    output = _call(form, problem.value, allowed, problem.dropout, causal)
+    value = problem.value
+    if allowed is not None:
+        form, value, allowed = _without_tail(form, value, allowed)
+    output = _call(form, value, allowed, problem.dropout, causal)
     return (output if alive is None else output.masked_fill(~alive, 0.0)), None
 
 
@@ -62,6 +65,24 @@ def _allowed(problem: Problem) -> Tensor | None:
     assert isinstance(problem.bias, Tensor)
     bias = problem.bias.to(problem.value.dtype)
     return bias if allowed is None else bias.masked_fill(~allowed, -math.inf)
+
+
+def _without_tail(form: DotForm, value: Tensor, allowed: Tensor) -> tuple[DotForm, Tensor, Tensor | None]:
+    """Without the keys behind the last one that any query may see, and without a mask that hides nothing more."""
+    keys = value.shape[-2]
+    if (
+        allowed.dtype != torch.bool
+        or allowed.shape[-2:] != (1, keys)
+        or value.numel() < FEW_NUMBERS
+        or not is_readable(value)
+    ):
+        return form, value, allowed
+    seen = allowed.reshape(-1, keys)
+    stop = keys - int(seen.any(0).flip(0).byte().argmax())
+    if stop == keys and not bool(seen.any()):
+        return form, value, allowed
+    allowed = None if bool(seen[:, :stop].all()) else allowed[..., :stop]
+    return form._replace(key=form.key[..., :stop, :]), value[..., :stop, :], allowed
 
 
 def _blank_where_hidden(problem: Problem, allowed: Tensor) -> bool:
