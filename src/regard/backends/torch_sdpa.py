@@ -81,8 +81,8 @@ def _without_tail(form: DotForm, value: Tensor, allowed: Tensor) -> tuple[DotFor
     stop = keys - int(seen.any(0).flip(0).byte().argmax())
     if stop == keys and not bool(seen.any()):
         return form, value, allowed
-    allowed = None if bool(seen[:, :stop].all()) else allowed[..., :stop]
-    return form._replace(key=form.key[..., :stop, :]), value[..., :stop, :], allowed
+    left = None if bool(seen[:, :stop].all()) else allowed[..., :stop]
+    return form._replace(key=form.key[..., :stop, :]), value[..., :stop, :], left
 
 
 def _blank_where_hidden(problem: Problem, allowed: Tensor) -> bool:
