@@ -133,9 +133,8 @@ def parameters_of(form: Form) -> tuple[Tensor, ...]:
 
 def is_readable(tensor: Tensor) -> bool:
     """Whether looking at numbers waits for nobody: on a CPU, and not while somebody traces or transforms the call."""
-    return not (
-        tensor.device.type != "cpu" or torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
-    )
+    is_watched = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+    return tensor.device.type == "cpu" and not is_watched
 
 
 def _cannot_overflow(form: DotForm, value: Tensor, real: Tensor) -> bool:
