@@ -27,7 +27,7 @@ def test_dot_products_go_to_torch():
 @pytest.mark.parametrize("score", ["gaussian", regard.scores.Additive(4, 4, 8), lambda q, k: q @ k.mT])
 def test_small_problems_go_to_the_reference_and_large_ones_to_blocks(score):
     assert chosen(tokens(5), tokens(7), tokens(7), score) == "reference"
-    assert chosen(tokens(512), tokens(512), tokens(512), score) == "blocked"
+    assert chosen(tokens(1024), tokens(1024), tokens(1024), score) == "blocked"
 
 
 def test_auto_changes_over_at_the_size_it_names():
@@ -65,7 +65,7 @@ def test_the_names_auto_knows_are_the_backends_in_the_list():
 
 
 def test_blocks_take_tanh_where_a_tolerance_is_tighter_than_the_identity():
-    query, key, value = torch.randn(2, 500, 4), torch.randn(2, 500, 4), torch.randn(2, 500, 3)
+    query, key, value = torch.randn(2, 800, 4), torch.randn(2, 800, 4), torch.randn(2, 800, 3)
     score = regard.scores.Additive(4, 4, 8)
     loose = regard.why(query, key, value, score, tolerance=1e-5)
     tight = regard.why(query, key, value, score, tolerance=1e-6)

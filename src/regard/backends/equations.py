@@ -80,9 +80,16 @@ def pair_scores(form: Form, rows: Rows, allowed: Tensor | None = None) -> Tensor
             return link.log_kernel(squared, width.to(dtype), form.query.dtype)
         case AdditiveForm(weight=weight):  # eq. 12
             hidden = (query.unsqueeze(-2) + key.unsqueeze(-3)).tanh_()
-            return (weight.to(dtype).unsqueeze(-2) @ hidden.mT).squeeze(-2)
+            return _combined(hidden, weight.to(dtype))
         case CallableForm(function=function):  # eq. 3: any f
             return function(form.query[..., rows, :], form.key).to(dtype)
+
+
+def _combined(hidden: Tensor, weight: Tensor) -> Tensor:
+    """w' h of every pair: (*batch, rows, keys, hidden), (*batch, 1, hidden) -> (*batch, rows, keys)."""
+    if weight.numel() == weight.shape[-1]:  # one w for all: a single product, with a single one behind it
+        return hidden @ weight.flatten()
+    return (hidden @ weight.unsqueeze(-1)).squeeze(-1)
 
 
 def softmax(scores: Tensor) -> tuple[Tensor, Tensor]:
