@@ -1,7 +1,7 @@
 """A program that computes the same attention alone, in eight threads, after a fork and after a spawn.
 
-It prints digests of the bits. One thread of torch's own: a fork of a process whose pool of threads has run may hang,
-whoever forks it.
+It prints digests of the bits. One thread of torch's own, and processes before threads: a fork of a process whose pool
+of threads has run may hang, whoever forks it, and a thread that is about to end may hold a lock of MKL's memory.
 """
 
 import hashlib
@@ -42,11 +42,11 @@ def digest(call: str) -> str:
 def main() -> None:
     """Every way once; what was seen of each call."""
     found = {"alone": {call: [digest(call)] for call in CALLS}}
-    with ThreadPoolExecutor(THREADS) as threads:
-        found["threads"] = {call: list(threads.map(digest, [call] * THREADS * TIMES)) for call in CALLS}
     for way in ("fork", "spawn"):
         with multiprocessing.get_context(way).Pool(1) as pool:
             found[way] = {call: pool.map(digest, [call]) for call in CALLS}
+    with ThreadPoolExecutor(THREADS) as threads:
+        found["threads"] = {call: list(threads.map(digest, [call] * THREADS * TIMES)) for call in CALLS}
     print(json.dumps(found))
 
 
