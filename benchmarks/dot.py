@@ -42,4 +42,5 @@ def row(shape: tuple[int, ...], mask: str, backward: bool, device: str) -> dict:
             "regard.attend": lambda: finish(regard.attend(query, key, value, mask=ours)),
         }
     )
-    return {"shape": list(shape), "mask": mask, "backward": backward, **timing}
+    padded = {"lengths": lengths.tolist()} if mask == "lengths" else {}
+    return {"shape": list(shape), "mask": mask, "backward": backward, **padded, **timing}

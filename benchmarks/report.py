@@ -49,7 +49,8 @@ def _table(suites: list[dict], chosen: dict[str, Callable[[dict], bool]]) -> str
 
 def _dot(row: dict) -> str:
     size = " x ".join(str(n) for n in row["shape"])
-    mask = "" if row["mask"] == "none" else f", mask {row['mask']}"
+    lengths = "".join(f" {length}" for length in row.get("lengths", []))
+    mask = "" if row["mask"] == "none" else f", mask {row['mask']}{lengths}"
     return _compared(f"`attend`, scaled dot, {size}{mask}, {_direction(row['backward'])}", row)
 
 

@@ -87,7 +87,7 @@ def pair_scores(form: Form, rows: Rows, allowed: Tensor | None = None) -> Tensor
 
 def _combined(hidden: Tensor, weight: Tensor) -> Tensor:
     """w' h of every pair: (*batch, rows, keys, hidden), (*batch, 1, hidden) -> (*batch, rows, keys)."""
-    if weight.numel() == weight.shape[-1]:  # one w for all: a single product, with a single one behind it
+    if weight.numel() == weight.shape[-1]:  # one w for all: one product forward, and one backward
         return hidden @ weight.flatten()
     return (hidden @ weight.unsqueeze(-1)).squeeze(-1)
 

@@ -21,6 +21,8 @@ def test_wishes_that_go_together():
     [
         ({"sentences": ("a",), "input": Path("in")}, "input: got --input in and sentences; needed one of them"),
         ({"batch_size": 0}, "batch_size: got 0; needed 1 or more"),
+        ({"shortest": -1}, "shortest: got -1; needed 0 or more tokens"),
+        ({"longest": 0}, "longest: got 0; needed 1 or more tokens"),
         ({"alignment_of": "words"}, "alignment_of: got no --alignment; needed one of pharaoh, json, svg, png"),
         ({"alignment_out": Path("a")}, "alignment_out: got no --alignment"),
         ({"alignment": "gif"}, "alignment: got 'gif'; needed one of pharaoh, json, svg, png"),
