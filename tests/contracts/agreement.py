@@ -13,7 +13,7 @@ from unittest import mock
 import numpy as np
 import torch
 from tests import bounds
-from tests.contracts.cases import BATCH, BIASES, MASKS, POSITIONED, SCORES, SETTINGS
+from tests.contracts.cases import BATCH, BIASES, HEADS, MASKS, POSITIONED, SCORES, SETTINGS
 from torch import Tensor
 from torch.nn import functional
 
@@ -39,12 +39,13 @@ class Case(NamedTuple):
     keys: int = 67
     log_mass: bool = True
     large: bool = False  # the first tokens are so long that identity A cannot take them
+    shared: bool = False  # heads share their queries, as they always share their keys
     draw: int = 0
 
     def __str__(self) -> str:
         """A name for a test."""
         dtype = str(self.dtype).removeprefix("torch.")
-        return f"{self.score}-{self.mask}-{dtype}-{self.queries}x{self.keys}" + "-large" * self.large
+        return f"{self.score}-{self.mask}-{dtype}-{self.queries}x{self.keys}" + "-large" * self.large + "-shared" * self.shared
 
 
 class Call(NamedTuple):
@@ -111,7 +112,7 @@ def build(case: Case, dtype: torch.dtype) -> Call:
     with torch.random.fork_rng():
         torch.manual_seed(sum(map(ord, case.score + case.mask)) + 10_000 * case.draw)
         dims = (SCORES[case.score].query_dim, SCORES[case.score].key_dim) if case.score in SCORES else (6, 6)
-        query = 0.2 * torch.randn(*BATCH, case.queries, dims[0], dtype=torch.float64)
+        query = 0.2 * torch.randn(BATCH[0], 1 if case.shared else HEADS, case.queries, dims[0], dtype=torch.float64)
         key = 0.2 * torch.randn(BATCH[0], 1, case.keys, dims[1], dtype=torch.float64)
         if case.large:
             query[..., :7, :] *= 200
@@ -219,7 +220,8 @@ def identity_bounds(case: Case, backend: str) -> dict[str, float]:
         "weight": bent.sum((-2, -1)).sum_to_size(size.shape[-3:-2] if score.weight.ndim > 1 else ()),
     }
     if score.query_weight is None:
-        return _largest(found | {"query": to_query, "key": to_key.sum_to_size(call.key.shape)})
+        tokens = {"query": to_query.sum_to_size(call.query.shape), "key": to_key.sum_to_size(call.key.shape)}
+        return _largest(found | tokens)
     projections = score.query_weight.detach().abs(), score.key_weight.detach().abs()
     found |= {
         "query": to_query @ projections[0],

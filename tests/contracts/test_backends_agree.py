@@ -46,6 +46,16 @@ def test_the_backend_agrees_with_the_reference(backend, case):
     assert disagreements(case, backend) == []
 
 
+PER_HEAD = [name for name in SCORES if "per head" in name]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("backend", "score"), [(b, s) for b in JUDGED for s in PER_HEAD if takes(b, s)])
+def test_heads_with_parameters_of_their_own_may_share_queries_and_keys(backend, score, dtype):
+    case = Case(score, "causal", dtype, log_mass=backend != "torch", large="additive" in score, shared=True)
+    assert disagreements(case, backend) == []
+
+
 @pytest.mark.parametrize("queries", [15, 16, 17, 33])
 @pytest.mark.parametrize("keys", [63, 64, 65, 127, 129])
 @pytest.mark.parametrize("score", ["scaled_dot", "biweight", "additive"])

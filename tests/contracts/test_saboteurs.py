@@ -96,7 +96,7 @@ BLOCKED = [
     Saboteur(links.TricubeLink, "derivative", "-4.5 *", "-3 *", ("tricube",)),
     Saboteur(links.CosineLink, "derivative", "**2", "", ("cosine_kernel",)),
     # Identity A.
-    Saboteur(AdditiveTiles, "backward", "upper.mul_(lower)", "upper", ADDITIVE),
+    Saboteur(AdditiveTiles, "backward", "upper.mul_(pull)", "upper", ADDITIVE),
     Saboteur(
         AdditiveTiles, "gradients", "2 * (self.members.mT @ pull), self.query", "pull[..., :4, :], self.query", ADDITIVE
     ),

@@ -104,9 +104,9 @@ def test_units_are_grouped_and_ungrouped_without_loss():
     assert torch.equal(additive._ungroup(additive._by_group(tokens), tokens), tokens)
 
 
-@pytest.mark.parametrize("shared", [0, 1, 2])
+@pytest.mark.parametrize("shared", [{0}, {1}, {2}, {0, 1}, {0, 2}, {1, 2}])
 def test_an_operand_that_heads_share_gets_the_gradients_of_all(shared):
-    operands = [x[:1] if place == shared else x for place, x in enumerate(drawn(1.0, 7, torch.float64, heads=3))]
+    operands = [x[:1] if place in shared else x for place, x in enumerate(drawn(1.0, 7, torch.float64, heads=3))]
     tiles = AdditiveTiles(operands, [True] * 3)
     grad = torch.randn(3, 101, 103, dtype=torch.float64)
     tiles.backward(*ALL, grad.clone())

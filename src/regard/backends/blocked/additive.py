@@ -78,7 +78,7 @@ class AdditiveTiles(Tiles):
     def backward(self, rows: slice, cols: slice, grad: Tensor) -> None:
         """dN = dS / D and -dD = dS N / D^2 for each group, then matrix products to the factors.
 
-        Both overwrite N and D, which leaves -dD where N was and dN where D was.
+        Both overwrite N and D, which leaves -dD where N was and dN where D was; a D that heads share is left alone.
         """
         if not self._within_reach(rows, cols):
             self._tanh_backward(rows, cols, grad)
@@ -95,11 +95,11 @@ class AdditiveTiles(Tiles):
         )
         for (upper, lower), numerators, products, facing, to_numerators, from_products, to_keys in groups:
             upper.div_(lower)
-            torch.div(grad, lower, out=lower)
-            upper.mul_(lower)
-            add_shared(to_numerators, facing @ lower.mT)
+            pull = torch.div(grad, lower, out=lower if lower.shape == grad.shape else None)
+            upper.mul_(pull)
+            add_shared(to_numerators, facing @ pull.mT)
             add_shared(from_products, facing @ upper.mT)
-            add_shared(to_keys, (numerators @ lower).sub_(products @ upper))
+            add_shared(to_keys, (numerators @ pull).sub_(products @ upper))
 
     def gradients(self) -> list[Tensor | None]:
         """From the subset products back to a, b and w; tiles that took tanh have added theirs already.

@@ -116,8 +116,8 @@ class DistanceTiles(Tiles):
         self.product = None if rate is None else GaussianProduct.of(self.query, self.key, rate)
         self.rate = None if rate is None else rate.to(self.width.dtype)
         self.dtype = dtype
-        batch = torch.broadcast_shapes(self.query.shape[:-2], self.key.shape[:-2])
-        self.memory = TileMemory(batch, self.query.device, self.query.dtype, self.query.dtype)
+        self.batch = torch.broadcast_shapes(self.query.shape[:-2], self.key.shape[:-2])
+        self.memory = TileMemory(self.batch, self.query.device, self.query.dtype, self.query.dtype)
 
     def scores(self, rows: slice, cols: slice) -> Tensor:
         """The log-kernel at squared distances formed from differences, or what is as exact as that."""
@@ -149,6 +149,8 @@ class DistanceTiles(Tiles):
     def _backward_tokens(self, rows: slice, cols: slice, grad: Tensor) -> None:
         """grad: (*batch, rows, cols), twice the gradient of the squared distance."""
         query, key = self.query[..., rows, :], self.key[..., cols, :]
+        # Heads with widths of their own may share their tokens: their changes are added before anything is multiplied.
+        grad = grad.sum_to_size(*self.batch, *grad.shape[-2:])
         if query.shape[-1] <= WIDEST_DIFFERENCE:
             for dim, difference in enumerate(self._differences(rows, cols)):
                 pull = difference.mul_(grad)
