@@ -5,9 +5,9 @@
 
     python -m benchmarks.translation.multi30k search --data DIR --model WORK/de-additive-1 --device cuda --out FILE
 
-`run` trains one model into WORK/<name> and writes WORK/<name>.json; runs may go side by side. The test set is looked
-at once, by the model that validation chose. `collect` writes benchmarks/results/multi30k.json out of all of them;
-`search` times beam 5 on the whole test set.
+`run` trains one model into WORK/<name> and writes WORK/<name>.json; the runs of a language go side by side. The test
+set is looked at once, by the model that validation chose. `collect` writes benchmarks/results/multi30k.json out of all
+of them; `search` times beam 5 on the whole test set.
 """
 
 import argparse

@@ -40,6 +40,7 @@ def _quality(kept: dict) -> list[str]:
         bleu, chrf = (
             next(metric for metric in chosen["test"]["metrics"] if metric["name"] == name) for name in ("BLEU", "chrF2")
         )
+        beside = sum(run["language"] == summary["language"] for run in runs)
         each = ", ".join(f"{value:.1f}" for value in summary["test"])
         cells = (
             LANGUAGES[summary["language"]],
@@ -49,7 +50,7 @@ def _quality(kept: dict) -> list[str]:
             f"{bleu['score']:.1f} ± {bleu['half_width']:.1f}",
             f"{chrf['score']:.1f}",
             f"{chosen['test']['perplexity']:.2f}",
-            f"{max(summary['seconds']) / 60:.0f} min, {len(runs)} trainings side by side",
+            f"{max(summary['seconds']) / 60:.0f} min, {beside} trainings side by side",
         )
         lines.append(f"| {' | '.join(cells)} |")
     machine = runs[0]["machine"]

@@ -45,7 +45,8 @@ class Case(NamedTuple):
     def __str__(self) -> str:
         """A name for a test."""
         dtype = str(self.dtype).removeprefix("torch.")
-        return f"{self.score}-{self.mask}-{dtype}-{self.queries}x{self.keys}" + "-large" * self.large + "-shared" * self.shared
+        variants = "-large" * self.large + "-shared" * self.shared
+        return f"{self.score}-{self.mask}-{dtype}-{self.queries}x{self.keys}{variants}"
 
 
 class Call(NamedTuple):
