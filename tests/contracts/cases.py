@@ -126,6 +126,10 @@ def _top_left(batch, queries, keys):
     return MaskCase(Mask.causal(align="top_left"), oracle.causal(queries, keys))
 
 
+def _window_without_ends(batch, queries, keys):
+    return MaskCase(Mask.window(None, None, align="top_left"), None)
+
+
 def _lengths_per_query(batch, queries, keys):
     lengths = torch.randint(keys + 1, (batch[0], queries))
     lengths[0, :4] = torch.tensor([0, min(64, keys), keys, 1])[:queries]
@@ -162,6 +166,7 @@ MASKS = {
     "lengths": _lengths,
     "causal": _causal,
     "top_left": _top_left,
+    "window_without_ends": _window_without_ends,
     "lengths_per_query": _lengths_per_query,
     "documents": _documents,
     "keep": _keep,
@@ -182,6 +187,7 @@ SETTINGS: dict[str, str | None] = {
     "lengths": None,
     "causal": "full",
     "top_left": None,
+    "window_without_ends": None,
     "lengths_per_query": "keys",
     "documents": None,
     "keep": "shared",

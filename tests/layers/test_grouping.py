@@ -39,6 +39,16 @@ def test_masks_mean_the_same_for_grouped_heads(name, score):
     assert_same(layer.recall(query, layer.remember(key, value, mask)), record.output)
 
 
+@pytest.mark.parametrize("shared", [{0}, {1}, {2}, {0, 1}, {0, 2}, {1, 2}], ids=str)
+def test_a_mask_may_have_the_batch_axes_of_any_input(shared):
+    layer = free_sizes(kv_heads=2)
+    query, key, value = (x[:1] if place in shared else x for place, x in enumerate(inputs(layer, BATCH)))
+    mask = Mask.lengths(torch.tensor([7, 3, 5]))
+    wanted = layer(*(x.expand(BATCH, -1, -1) for x in (query, key, value)), mask)
+    assert_same(layer(query, key, value, mask), wanted)
+    assert_same(layer.recall(query, layer.remember(key, value, mask)), wanted)
+
+
 def test_garbage_in_padding_does_not_reach_grouped_heads():
     layer = free_sizes("gaussian", kv_heads=3)
     query, key, value = inputs(layer, BATCH)

@@ -21,6 +21,15 @@ def test_heads_of_records_merge_over_sets_of_keys():
     assert repr(parts[0]) == "MultiHeadAttended(output=(3, 5, 19), heads=(3, 6, 5, 3))"
 
 
+def test_one_head_of_a_single_query_can_be_looked_at():
+    layer = free_sizes(kv_heads=2)
+    query, key, value = inputs(layer, BATCH)
+    record = layer.recall_inspect(query[:, :1], layer.remember(key, value))
+    for method in (record.weights, record.scores):
+        assert_same(method(batch=(0, 5)), method()[0, 5])
+        assert_same(method(batch=(slice(None), 3)), method()[:, 3])
+
+
 def test_recalls_can_be_looked_at():
     layer = free_sizes(kv_heads=2)
     query, key, value = inputs(layer, BATCH)

@@ -76,7 +76,7 @@ def test_rows_are_those_rows_of_all(mask, rows):
 
 @pytest.mark.parametrize("batch", [0, (1, 2), (slice(None), 1), slice(0, 1), (-1, slice(1, 3)), slice(1, 1)], ids=str)
 @pytest.mark.parametrize("score", ["gaussian", "scaled_dot", "additive per head", "triangular per head"])
-@pytest.mark.parametrize("mask", ["none", "causal", "keep", "lengths"])
+@pytest.mark.parametrize("mask", ["none", "causal", "keep", "lengths", "window_without_ends"])
 def test_batch_chooses_elements_and_heads(score, mask, batch):
     record, _ = record_of(Case(score, mask, torch.float64, QUERIES, KEYS))
     for method in (record.scores, record.weights):

@@ -96,22 +96,31 @@ class Problem(NamedTuple):
             padding = mask.unseen_keys(self.keys, device)
             if padding is None:
                 return self
-            real = ~padding
+            real = ~_of_rank(padding, self.value.ndim)
         else:
             # The same for every query: evaluated once, here.
-            allowed = mask.tile(slice(0, 1), slice(0, self.keys), device)
+            allowed = _of_rank(mask.tile(slice(0, 1), slice(0, self.keys), device), self.value.ndim)
             mask, real = Dense(allowed), allowed.mT
-        form, value = self.form, self.value
-        if isinstance(form, DotForm) and _cannot_overflow(form, value, real):
+        form, value, is_differentiated = self.form, self.value, self._may_be_differentiated()
+        if isinstance(form, DotForm) and _cannot_overflow(form, value, real, is_differentiated):
             return self._replace(mask=mask)
         real = real.to(self.value.dtype)
         if not isinstance(form, CallableForm):
             # A user's function might divide by the norm of a key, or take its logarithm: it sees keys as they came.
             form = form._replace(key=_blank(form.key, real))
         # Without a gradient 0 * garbage is 0 by itself; a GPU's kernels may give a row without keys other weights.
-        if torch.is_grad_enabled() or device.type != "cpu":
+        if is_differentiated or device.type != "cpu":
             value = _blank(value, real)
         return self._replace(form=form, value=value, mask=mask)
+
+    def _may_be_differentiated(self) -> bool:
+        """Not where no tensor wants a gradient; code may hold one that does, and a transform does not say."""
+        if not torch.is_grad_enabled():
+            return False
+        if self.is_code or torch._C._are_functorch_transforms_active():
+            return True
+        tensors = (self.form.query, self.form.key, self.value, *self.parameters, self.bias)
+        return any(isinstance(tensor, Tensor) and tensor.requires_grad for tensor in tensors)
 
 
 def batch_of(form: Form, value: Tensor) -> tuple[int, ...]:
@@ -137,7 +146,7 @@ def is_readable(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu" and not is_watched
 
 
-def _cannot_overflow(form: DotForm, value: Tensor, real: Tensor) -> bool:
+def _cannot_overflow(form: DotForm, value: Tensor, real: Tensor, is_differentiated: bool) -> bool:
     """Whether every dot product with padding is far from overflow, and of values with gradients too: no blanks then.
 
     Reading is cheaper than writing a copy of keys and values, unless they are few. real: (*batch, keys, 1), what is no
@@ -152,11 +161,15 @@ def _cannot_overflow(form: DotForm, value: Tensor, real: Tensor) -> bool:
     if everywhere[first]:
         return True
     key, value = form.key[..., first:, :], value[..., first:, :]
-    read = (form.query, key, value) if torch.is_grad_enabled() else (form.query, key)
+    read = [tensor.detach() for tensor in ((form.query, key, value) if is_differentiated else (form.query, key))]
     limit = math.sqrt(torch.finfo(value.dtype).max / max(form.query.shape[-1], 1) / 16)
-    ends = [tensor.detach().aminmax() for tensor in read]
-    # A comparison with NaN is False.
-    return all(-limit < float(low) and float(high) < limit for low, high in ends) and abs(form.scale) <= 1
+    # A comparison with NaN is False. Two looks at each, because aminmax copies what does not lie side by side.
+    return abs(form.scale) <= 1 and all(-limit < float(x.amin()) and float(x.amax()) < limit for x in read)
+
+
+def _of_rank(tensor: Tensor, rank: int) -> Tensor:
+    """With axes of size 1 in front: a mask without batch axes of its own, as a window without ends, is one for all."""
+    return tensor.reshape((1,) * (rank - tensor.ndim) + tensor.shape)
 
 
 def _blank(tokens: Tensor, real: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from regard.backends.problem import Bias, Problem
+from regard.backends.problem import Bias, Problem, parameters_of
 from regard.errors import RegardError
 from regard.masks import Mask
 from regard.masks.placed import map_tensors
@@ -32,7 +32,9 @@ def heads_problem(form: Form, value: Tensor, sink: Tensor | None, settings: Sett
         )
     mask = settings.mask
     if mask is not None:
-        batch = broadcast_batch("key", form.query.shape[:-3], value.shape[:-3])
+        batch = form.query.shape[:-3]
+        for tensor in (form.key, value, *parameters_of(form)):
+            batch = broadcast_batch("key", batch, tensor.shape[:-3])
         placed = Mask.expect(mask).place(
             batch=(*batch, heads),
             queries=form.query.shape[-2],

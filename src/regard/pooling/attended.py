@@ -90,7 +90,8 @@ class Attended:
         if any(problem.is_code for problem in problems):
             return what(self, positions)[index]
         chosen = tuple(problem.at(index) for problem in problems)
-        return what(Attended(self.output[index], self.log_mass[index], chosen), positions)
+        # The output is not looked at; that of a layer has no axis of heads.
+        return what(Attended(self.output, self.log_mass[index], chosen), positions)
 
     def _batch_index(self, batch: Batch) -> Index:
         index = batch if isinstance(batch, tuple) else (batch,)
