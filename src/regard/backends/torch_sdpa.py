@@ -78,8 +78,10 @@ def _without_tail(form: DotForm, value: Tensor, allowed: Tensor) -> tuple[DotFor
     ):
         return form, value, allowed
     seen = allowed.reshape(-1, keys)
+    if bool(seen[:, -1].any()):
+        return form, value, None if bool(seen.all()) else allowed
     stop = keys - int(seen.any(0).flip(0).byte().argmax())
-    if stop == keys and not bool(seen.any()):
+    if stop == keys:  # nobody sees anything
         return form, value, allowed
     left = None if bool(seen[:, :stop].all()) else allowed[..., :stop]
     return form._replace(key=form.key[..., :stop, :]), value[..., :stop, :], left
