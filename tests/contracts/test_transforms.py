@@ -81,6 +81,21 @@ def test_vmap_over_bias_or_mask_alone(mapped, backend):
 
 
 @pytest.mark.parametrize("backend", ["reference", "blocked", "auto"])
+@pytest.mark.parametrize("mask", [Mask.window(None, None, "top_left"), Mask.causal("top_left")], ids=str)
+def test_gradients_per_sample_under_a_mask_without_batch_axes(mask, backend):
+    tokens = [torch.stack([x, x.flip(0)]) for x in drawn(2)]
+
+    def loss(*sample):
+        return regard.attend(*sample, "gaussian", mask, backend=backend).square().sum()
+
+    found = vmap(grad(loss, argnums=(0, 1, 2)))(*tokens)
+    for at in range(2):
+        leaves = [x[at].clone().requires_grad_() for x in tokens]
+        for many, gradient in zip(found, torch.autograd.grad(loss(*leaves), leaves), strict=True):
+            assert_close(many[at], gradient)
+
+
+@pytest.mark.parametrize("backend", ["reference", "blocked", "auto"])
 @pytest.mark.parametrize("score", ["gaussian", "additive", "dot"])
 def test_gradients_per_sample_are_those_of_each_sample_alone(score, backend):
     score = made(score)
