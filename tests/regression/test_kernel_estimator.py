@@ -1,6 +1,7 @@
 """What both estimators can be asked: masses, pools that merge, weights."""
 
 import numpy as np
+import pytest
 import torch
 from tests.regression.curves import KERNELS, wave
 
@@ -34,3 +35,23 @@ def test_weights_of_means_are_a_convex_combination():
     hat = NadarayaWatson(bandwidth=0.5).fit(x, y).weights(far)
     assert (hat >= 0).all()
     np.testing.assert_allclose(hat.sum(1), 1.0, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("kernel", "width"), [("boxcar", 0.1), ("gaussian", 1e-9), ("laplacian", 1e-12)])
+@pytest.mark.parametrize("dim", [1, 2])
+def test_weights_far_away_are_those_of_the_nearest_key(kernel, width, dim):
+    generator = np.random.default_rng(0)
+    x, query = generator.normal(size=(300, dim)), generator.uniform(20, 60, (300, dim))
+    model = NadarayaWatson(kernel, width, empty="nearest").fit(x, np.arange(300.0))
+    nearest = ((query[:, None] - x) ** 2).sum(-1).argmin(-1)
+    np.testing.assert_array_equal(model.weights(query), np.eye(300)[nearest])
+    np.testing.assert_array_equal(model.predict(query), nearest)
+
+
+@pytest.mark.parametrize("dim", [1, 2])
+def test_nearest_keys_that_tie_share_as_their_weights_do(dim):
+    x, y = np.repeat([[0.0], [0.0], [1.0]], dim, axis=1), np.array([0.0, 1.0, 5.0])
+    model = NadarayaWatson("epanechnikov", 0.1, empty="nearest").fit(x, y, sample_weight=[3.0, 1.0, 1.0])
+    query = np.full((1, dim), 0.4)
+    np.testing.assert_allclose(model.weights(query), [[0.75, 0.25, 0.0]])
+    np.testing.assert_allclose(model.predict(query), [0.25])

@@ -65,3 +65,19 @@ def test_the_bias_at_the_boundary_goes():
     assert abs(flat.predict([[0.0]])[0]) > 0.1
     assert abs(line.predict([[0.0]])[0]) < 1e-10
     assert (line.weights([[0.0]]) < 0).any(), "the price: weights may be negative"
+
+
+def test_lines_far_away_are_finite_or_flat():
+    x = np.array([[0.0], [0.404]])
+    model = NadarayaWatson(bandwidth=0.02, degree=1).fit(x, np.array([1.0, 2.0]))
+    # Exact as long as the second key's weight is a normal number; then it is as good as gone.
+    np.testing.assert_allclose(model.predict([[-0.4], [-0.6]]), [1 - 0.4 / 0.404, 1.0], atol=1e-12)
+    assert np.isfinite(model.predict(np.linspace(-2, 2, 4001)[:, None])).all()
+
+
+@pytest.mark.parametrize("variance", ["local", "global"])
+def test_rows_apart_leave_the_band_of_the_others_finite(variance):
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(400, 1))
+    model = NadarayaWatson(bandwidth=0.001, degree=1).fit(x, np.sin(x[:, 0]) + 0.1 * generator.normal(size=400))
+    assert np.isfinite(model.confidence_band(x, 0.95, variance).standard_error).all()

@@ -56,3 +56,12 @@ def test_the_width_that_adapts_has_no_derivative_at_degree_0():
 def test_what_is_not_a_number_of_neighbours(k):
     with pytest.raises(RegardError, match="k: got"):
         Nearest(k)
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3])
+@pytest.mark.parametrize("kernel", [name for name in KERNELS if name not in ("gaussian", "laplacian", "boxcar")])
+def test_the_key_on_the_edge_does_not_count(kernel, dim):
+    generator = np.random.default_rng(dim)
+    x, query = generator.normal(size=(100, dim)), generator.normal(size=(300, dim))
+    weights = NadarayaWatson(kernel, Nearest(5)).fit(x, x[:, 0]).weights(query)
+    assert ((weights > 0).sum(-1) == 4).all()

@@ -5,7 +5,7 @@ import pytest
 from tests.regression.curves import KERNELS, left_out, two_valleys, wave
 
 from regard import RegardError
-from regard.regression import NadarayaWatson, search
+from regard.regression import BandwidthWarning, NadarayaWatson, search
 
 
 def criterion(x, y, kernel, width, **how):
@@ -101,3 +101,28 @@ def test_values_of_any_unit_have_the_same_width(unit):
     y = np.sin(3 * x)
     width = NadarayaWatson("gaussian", bandwidth="loo").fit(x[:, None], y).bandwidth_
     assert NadarayaWatson("gaussian", bandwidth="loo").fit(x[:, None], y * unit).bandwidth_ == pytest.approx(width)
+
+
+@pytest.mark.parametrize(
+    ("criterion", "degree", "rows", "unit"),
+    [("gcv", 0, 2, 1.0), ("aicc", 0, 3, 1.0), ("gcv", 1, 3, 1.0), ("aicc", 0, 50, 0.0), ("loo", 0, 30, 1e200)],
+)
+def test_a_criterion_that_is_finite_nowhere_is_said(criterion, degree, rows, unit):
+    x = np.linspace(0, 1, rows)[:, None]
+    with pytest.raises(RegardError, match=f"bandwidth: got '{criterion}', which is no finite number"):
+        NadarayaWatson(bandwidth=criterion, degree=degree).fit(x, unit * np.sin(6 * x[:, 0]))
+
+
+@pytest.mark.parametrize("unit", [1e160, 1e308])
+def test_distances_that_cannot_be_squared_are_refused(unit):
+    x = np.linspace(-1, 1, 30)[:, None]
+    with pytest.raises(RegardError, match="X: got numbers that lie up to"):
+        NadarayaWatson().fit(unit * x, np.sin(x[:, 0]))
+
+
+@pytest.mark.parametrize(("degree", "said"), [(0, "nearly constant"), (1, "one straight line")])
+def test_the_widest_width_is_told_for_what_it_is(degree, said):
+    x = np.linspace(0, 1, 100)[:, None]
+    y = np.random.default_rng(3).normal(size=100)
+    with pytest.warns(BandwidthWarning, match=f"widest bandwidth tried, beyond the range of X: .*{said}"):
+        NadarayaWatson(degree=degree).fit(x, y)

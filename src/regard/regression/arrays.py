@@ -29,6 +29,19 @@ class Observed(NamedTuple):
 
 def check_observations(estimator: Any, X: Any, y: Any, sample_weight: Any, *, labels: bool) -> Observed:
     """Check the data of a fit, by the rules of scikit-learn; y of a classifier holds labels of any kind."""
+    observed = _check_observations(estimator, X, y, sample_weight, labels=labels)
+    extent = observed.X.amax(0) - observed.X.amin(0)
+    if not bool((4 * extent.square().sum()).isfinite()):
+        raise RegardError(
+            "X",
+            got=f"numbers that lie up to {float(extent.max()):.1e} apart",
+            needed=f"distances whose squares are numbers of {str(extent.dtype).removeprefix('torch.')}",
+            repair="Divide X by a large number.",
+        )
+    return observed
+
+
+def _check_observations(estimator: Any, X: Any, y: Any, sample_weight: Any, *, labels: bool) -> Observed:
     if isinstance(X, Tensor):
         return _check_tensors(estimator, X, y, sample_weight, labels=labels)
     if labels:

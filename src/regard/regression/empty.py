@@ -14,7 +14,7 @@ from regard.regression.warning_kinds import EmptyWindowWarning
 
 POLICIES = ("nan", "nearest", "mean", "raise")
 
-# A Gaussian this much narrower than the window gives all its weight to the nearest key, or evenly to those that tie.
+# A Gaussian this much narrower than the window gives all its weight to the nearest keys.
 NARROW = 1e-9
 
 
@@ -24,7 +24,10 @@ def fill(mean: Tensor, empty: Tensor, query: Tensor, smoother: Smoother, policy:
     if not len(rows):
         return mean
     mean = mean.clone()
-    if policy == "nearest":
+    if policy == "nearest" and query.shape[-1] > 1 and isinstance(smoother, Smoother):
+        for block in hat.blocks(smoother, query[rows]):
+            mean[rows[block]] = _shares_of_nearest(query[rows[block]], smoother) @ smoother.data.value
+    elif policy == "nearest":  # on a line the sums are fast, and all there is of data on several machines
         mean[rows] = _narrow(query[rows], smoother).pool(query[rows]).mean
     else:
         mean[rows] = smoother.overall_mean() if policy == "mean" else torch.nan
@@ -38,7 +41,8 @@ def fill_weights(weight: Tensor, query: Tensor, smoother: Smoother, policy: str)
         return weight
     weight = weight.clone()
     if policy == "nearest":
-        weight[rows] = hat.rows(_narrow(query[rows], smoother), query[rows]).weight
+        for block in hat.blocks(smoother, query[rows]):
+            weight[rows[block]] = _shares_of_nearest(query[rows[block]], smoother)
     elif policy == "mean":
         share = torch.ones_like(weight[0]) if smoother.data.weight is None else smoother.data.weight
         weight[rows] = share / share.sum()
@@ -78,7 +82,20 @@ def check_policy(policy: object, allowed: tuple[str, ...]) -> None:
         )
 
 
+def _shares_of_nearest(query: Tensor, smoother: Smoother) -> Tensor:
+    """(queries, keys): all weight on the nearest key, shared by those that tie as their own weights are."""
+    data, width = smoother.data, _width(query, smoother)
+    width = width.unsqueeze(1) if isinstance(width, Tensor) and width.ndim == 2 else width
+    squared = ((query.unsqueeze(1) - data.key) / width).square().sum(-1)
+    share = (squared == squared.amin(-1, keepdim=True)).to(data.value.dtype)
+    share = share if data.weight is None else share * data.weight
+    return share / share.sum(-1, keepdim=True)
+
+
 def _narrow(query: Tensor, smoother: Smoother) -> Smoother:
     """The same data under so narrow a Gaussian that only the nearest key counts."""
-    width = smoother.kernel_at(query).width if isinstance(smoother.width, Nearest) else smoother.width
-    return replace(smoother, kernel="gaussian", width=width * NARROW, degree=0)
+    return replace(smoother, kernel="gaussian", width=_width(query, smoother) * NARROW, degree=0)
+
+
+def _width(query: Tensor, smoother: Smoother) -> float | Tensor:
+    return smoother.kernel_at(query).width if isinstance(smoother.width, Nearest) else smoother.width

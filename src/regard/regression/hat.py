@@ -84,8 +84,10 @@ def _shares(smoother: "Smoother", query: Tensor, own: Tensor | None, exclude: in
             of_own = torch.where(left > 0, left, 1.0).log().unsqueeze(0)
             bias = torch.where(position == own.unsqueeze(-1), of_own, data.weight.log().unsqueeze(0))
         mask = Mask.drop(hidden)
-    share = inspect(query, data.key, data.value, score=score, mask=mask, bias=bias).weights().to(data.value.dtype)
-    # Far away the logarithm of the mass is large, and so is its rounding: the shares are made to sum to 1 again.
+    scores = inspect(query, data.key, data.value, score=score, mask=mask, bias=bias).scores().to(data.value.dtype)
+    # Far away scores are large, and so is the rounding of the logarithm of their mass: the largest score is exact.
+    peak = scores.amax(-1, keepdim=True)
+    share = (scores - torch.where(peak.isfinite(), peak, 0.0)).exp()
     total = share.sum(-1, keepdim=True)
     share = share / torch.where(total > 0, total, 1.0)
     return share, share.argmax(-1)
@@ -101,6 +103,8 @@ def _about_pivot(smoother: "Smoother", query: Tensor, share: Tensor, pivot: Tens
     apart = smoother.data.key.T.unsqueeze(1) - heaviest.T.unsqueeze(-1)
     middle = (share * apart).sum(-1)
     centred = apart - middle.unsqueeze(-1)
+    # Once more: the inverse may be huge, and what is left of the mean would be multiplied by it.
+    centred = centred - (share * centred).sum(-1, keepdim=True)
     covariance = torch.einsum("dqk,eqk->qde", centred * share, centred)
     inverse, _ = inverse_of_covariance(covariance, covariance.diagonal(dim1=-2, dim2=-1))
     return query - heaviest - middle.T, centred, inverse

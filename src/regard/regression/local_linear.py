@@ -46,15 +46,17 @@ def solve(pooled: Pool) -> Line:
 def inverse_of_covariance(covariance: Tensor, unit: Tensor) -> tuple[Tensor, Tensor]:
     """The inverse of each covariance (queries, dim, dim), 0 in directions without spread, and its smallest eigenvalue.
 
-    unit: (queries, dim), squared units in which the coordinates become comparable; a coordinate whose unit is 0 does
-    not vary, gets no slope, and does not count for the smallest eigenvalue, which is 1 where no coordinate varies.
+    unit: (queries, dim), squared units in which the coordinates become comparable; a coordinate whose unit is 0, or so
+    small that its inverse overflows, does not vary, gets no slope, and does not count for the smallest eigenvalue,
+    which is 1 where no coordinate varies.
     """
-    varies = unit > 0
+    varies = unit >= 4 * torch.finfo(unit.dtype).tiny
     root = torch.where(varies, unit, 1.0).sqrt()
     scaled = covariance / root.unsqueeze(-1) / root.unsqueeze(-2)
     if covariance.shape[-1] == 1:
         found = scaled[..., 0, 0]
-        inverse = torch.where(found > 0, 1 / torch.where(found > 0, found, 1.0), 0.0)[..., None, None]
+        kept = varies[..., 0] & (found > 0)
+        inverse = torch.where(kept, 1 / torch.where(kept, found, 1.0), 0.0)[..., None, None]
         smallest = torch.where(varies[..., 0], found, 1.0)
     else:
         eigenvalues, vectors = torch.linalg.eigh(scaled)

@@ -94,6 +94,8 @@ def minimise(
     curve = Curve(function, rounding, scan)
     curve.at_all(grid)
     values = np.array(curve.values)
+    if not np.isfinite(values).any():
+        return Minimum(curve.places[-1], float("inf"), 1), curve
     lowest, highest = values.min(), values[np.isfinite(values)].max(initial=-np.inf)
     if rough:
         _scan_low_ground(curve, lowest + NEARLY * abs(lowest), GAPS_OF_ROUGH, INSIDE_ROUGH)
@@ -156,7 +158,7 @@ def _interpolated(curve: Curve, index: int) -> float | None:
     here, left, right = places[index], places[index - 1], places[index + 1]
     usable = np.flatnonzero(np.isfinite(values))
     nearest = _spread(places, usable[np.argsort(np.abs(places[usable] - here), kind="stable")])[:5]
-    reach = float(np.abs(places[nearest] - here).max())
+    reach = float(np.abs(places[nearest] - here).max(initial=0.0))
     if len(nearest) < 3 or reach == 0 or not np.isfinite(values[index - 1 : index + 2]).all():
         return None
     powers = np.vander((places[nearest] - here) / reach)
@@ -175,7 +177,7 @@ def _spread(places: np.ndarray, order: np.ndarray) -> np.ndarray:
     for index in order:
         if all(abs(places[index] - places[other]) >= APART / 2 for other in kept):
             kept.append(int(index))
-    return np.array(kept)
+    return np.array(kept, dtype=int)
 
 
 def _hope(places: Sequence[float], values: Sequence[float]) -> float:

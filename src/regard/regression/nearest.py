@@ -8,6 +8,8 @@ from torch import Tensor
 from regard.errors import RegardError
 from regard.regression.sums import Data
 
+# Kernels that are above 0 on the edge of their window, where the k-th key lies.
+EDGE_COUNTS = ("gaussian", "laplacian", "boxcar")
 # Distances that exist at once: 2^22 float64 numbers are 32 MiB.
 DISTANCES_AT_ONCE = 2**22
 
@@ -57,6 +59,11 @@ def widths(query: Tensor, data: Data, k: int, own: Tensor | None = None, exclude
     # Where k keys coincide with the query the distance is 0: the narrowest width pools those keys and no other.
     narrowest = torch.finfo(query.dtype).tiny ** 0.5
     return torch.cat(parts).clamp(min=narrowest) if parts else query.new_ones(0, 1)
+
+
+def inside_of(width: Tensor) -> Tensor:
+    """A little less, so that a key on the edge is not inside by the rounding of its distance."""
+    return width * (1 - 16 * torch.finfo(width.dtype).eps)
 
 
 def _without_own(counted: Tensor, own: Tensor, exclude: int) -> Tensor:

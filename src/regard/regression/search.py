@@ -129,7 +129,15 @@ def find_width(judge: Judge) -> Found:
     else:
         _, curve = minimise(judge.at, grid, _rounding(smoother.data), rough=rough, scan=judge.scan)
     found = _found(judge, curve)
-    _say_if_at_edge(curve, low, high)
+    if not math.isfinite(found.value):
+        raise RegardError(
+            "bandwidth",
+            got=f"{criterion!r}, which is no finite number at any width, for {judge.rows} rows",
+            needed="a criterion that can compare widths",
+            repair="Pass a number as bandwidth, or more rows; y that is fitted exactly, or whose squares overflow, "
+            "leaves nothing to compare.",
+        )
+    _say_if_at_edge(curve, low, high, smoother.degree)
     if judge.verbose:
         print(f"[regard] {criterion} {found.value:.8g} after {len(curve.places)} evaluations on all rows")
     return found
@@ -210,7 +218,7 @@ def _rounding(data: Data) -> float:
     return 4 * torch.finfo(data.key.dtype).eps
 
 
-def _say_if_at_edge(curve: Curve, low: float, high: float) -> None:
+def _say_if_at_edge(curve: Curve, low: float, high: float, degree: int) -> None:
     place = curve.places[curve.best()]
     if place <= low:
         _warn(
@@ -219,8 +227,8 @@ def _say_if_at_edge(curve: Curve, low: float, high: float) -> None:
         )
     elif place >= high:
         _warn(
-            "the criterion is smallest at the widest bandwidth tried, beyond the range of X: X tells little about y, "
-            "and the curve is nearly constant"
+            "the criterion is smallest at the widest bandwidth tried, beyond the range of X: "
+            + ("X tells little about y, and the curve is nearly constant", "one straight line fits best")[degree]
         )
 
 

@@ -69,7 +69,8 @@ class Smoother:
         """
         if isinstance(self.width, nearest.Nearest):
             assert isinstance(self.width.k, int)
-            return Kernel(self.kernel, nearest.widths(query, self.data, self.width.k, own, exclude))
+            width = nearest.widths(query, self.data, self.width.k, own, exclude)
+            return Kernel(self.kernel, width if self.kernel in nearest.EDGE_COUNTS else nearest.inside_of(width))
         return Kernel(self.kernel, self.width)
 
     def pool(self, query: Tensor, *, moments: bool = False) -> Pool:

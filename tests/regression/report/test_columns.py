@@ -26,6 +26,7 @@ def file(tmp_path, text):
         '"a","b"\r\n"1","2"\r\n"3","4.5"\r\n',
         "\ufeffa,b\n1,2\n3,4.5\n",
         "\n a , b \n\n1, 2\n 3 ,45e-1\n\n",
+        "note,a,b\nx\u2028y\x0bz,1,2\n\x85,3,4.5\n",
         '"x, y; z",a,b\n"text, more",1,2\n"two\nlines",3,4.5\n',
     ],
 )

@@ -2,6 +2,7 @@
 
 import csv
 import difflib
+import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -77,7 +78,7 @@ def _lines(argument: str, path: Path) -> list[str]:
             needed="a first line that names the columns, then lines of numbers",
             repair="Check that the file was written to the end.",
         )
-    return text.splitlines(keepends=True)
+    return list(io.StringIO(text, newline=""))  # splitlines would also end lines at characters that end none in CSV
 
 
 def _separator(header: str) -> str:
