@@ -41,3 +41,10 @@ def test_a_closed_folder_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(RegardError, match=rf"^out: got .* \(no right to write to {tmp_path}\)"):
         check_can_write(out=tmp_path / "x")
+
+
+def test_what_is_read_is_not_written(tmp_path):
+    data = tmp_path / "data.csv"
+    data.touch()
+    with pytest.raises(RegardError, match=r"predictions: got .*data\.csv, which is read; needed another file"):
+        check_can_write((None, data), out=None, predictions=tmp_path / "." / "data.csv")

@@ -1,19 +1,25 @@
 """Files that a command will write, checked before it works for minutes."""
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from regard.errors import RegardError
 
 
-def check_can_write(**paths: Path | None) -> None:
-    """Refuse a file that could not be written: its folder is missing or closed, or it is a folder itself.
+def check_can_write(read: Iterable[Path | None] = (), **paths: Path | None) -> None:
+    """Refuse a file that could not be written: its folder is missing or closed, or it is a folder or read as well.
 
-    paths: the flag and its file; None where it was not given.
+    read: the files that the command reads. paths: the flag and its file; None where it was not given.
     """
+    reading = {path.resolve() for path in read if path is not None}
     for flag, path in paths.items():
         if path is None:
             continue
+        if path.resolve() in reading:
+            raise RegardError(
+                flag, got=f"{path}, which is read", needed="another file", repair="It would be overwritten."
+            )
         reason = _reason(path)
         if reason is not None:
             raise RegardError(

@@ -80,7 +80,7 @@ def regress(
         raise _refusal("regress", lacking, "a CSV file, --x and --y, or --demo", f"For example: {example}")
     from regard.regression.report import Wishes, run
 
-    check_can_write(out=out, predictions=predictions)
+    check_can_write((file, predict_at), out=out, predictions=predictions)
     wishes = Wishes(
         file=file,
         x=x,

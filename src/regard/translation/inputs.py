@@ -1,12 +1,13 @@
 """What a translator may be given, and the refusal of everything else."""
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 
 from regard.errors import RegardError
 from regard.translation.folder import Loaded
+
+STRONGEST = 20  # a length penalty beyond it overflows, and ranks by length alone long before
 
 
 def sentences_in(argument: str, texts: Iterable[str]) -> Iterator[str]:
@@ -30,11 +31,11 @@ def strength_of(strength: object) -> float:
     """Of a length penalty; 1 where none is given."""
     if strength is None:
         return 1.0
-    if isinstance(strength, bool) or not isinstance(strength, int | float) or not math.isfinite(strength):
+    if isinstance(strength, bool) or not isinstance(strength, int | float) or not abs(strength) <= STRONGEST:
         raise RegardError(
             "length_penalty",
             got=f"{strength!r}",
-            needed="a finite number",
+            needed=f"a number from -{STRONGEST} to {STRONGEST}",
             repair="0 ranks by probability alone, 1 nearly by the mean over tokens.",
         )
     return float(strength)

@@ -32,6 +32,17 @@ def test_the_n_best_are_listed_as_moses_does(folder, capsys):
     assert float(lines[0][2]) == pytest.approx(best[0].score, abs=1e-4)
 
 
+@pytest.mark.parametrize("content", [None, b"\xff\xfe"], ids=["missing", "not UTF-8"])
+def test_an_input_that_is_refused_leaves_the_output_as_it_was(folder, tmp_path, content):
+    there, kept = tmp_path / "in", tmp_path / "out"
+    kept.write_text("precious")
+    if content is not None:
+        there.write_bytes(content)
+    with pytest.raises(RegardError, match="input: got"):
+        run(Wishes((folder,), input=there, output=kept))
+    assert kept.read_text() == "precious"
+
+
 def test_from_file_to_file(folder, tmp_path, capsys):
     sentences = random_sentences(20)
     (tmp_path / "in").write_text("\n".join(sentences))

@@ -18,6 +18,17 @@ def test_flags_go_before_the_file_and_the_file_before_the_base(tmp_path):
     assert choose_recipe(base, None, {}) == base
 
 
+def test_a_file_and_flags_are_judged_together(tmp_path):
+    file = tmp_path / "recipe.toml"
+    file.write_text("[model]\nheads = 3\n", encoding="utf-8")
+    with pytest.raises(RegardError, match="heads: got 3; needed a divisor of hidden"):
+        choose_recipe(Recipe(), file, {})
+    assert choose_recipe(Recipe(), file, {"hidden": 9}).model.heads == 3
+    file.write_text("model = 3\n", encoding="utf-8")
+    with pytest.raises(RegardError, match=r"recipe: got the table \[model\]"):
+        choose_recipe(Recipe(), file, {"hidden": 9})
+
+
 def test_a_fine_tuned_model_keeps_sizes_and_units():
     init = random_model()
     recipe = fine_tuned(Recipe().with_flags({"bpe_dropout": 0.1, "epochs": 3}), init)

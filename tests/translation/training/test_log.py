@@ -49,3 +49,10 @@ def test_a_full_disk_costs_no_line(tmp_path, monkeypatch):
     monkeypatch.undo()
     assert Log(tmp_path, 1).entries == [entry(1)]
     assert [file.name for file in tmp_path.iterdir()] == [NAME]
+
+
+@pytest.mark.parametrize("content", [b"\xff", b'{"a"', b'{"epoch": 1}', b"3"])
+def test_a_damaged_log_is_named(tmp_path, content):
+    (tmp_path / NAME).write_bytes(content)
+    with pytest.raises(RegardError, match=r"log\.jsonl, which is damaged; .* Delete it"):
+        Log(tmp_path, 1)

@@ -1,6 +1,7 @@
 """From sentences to lines: the translations, their rivals, and where the model looked."""
 
 from contextlib import ExitStack
+from itertools import chain, islice
 
 from regard.errors import RegardError
 from regard.translation.piping.alignments import aligner
@@ -36,6 +37,8 @@ def run(wishes: Wishes) -> None:
         batch_size=wishes.batch_size,
         ahead=1 if single else BATCHES_AHEAD * wishes.batch_size,
     )
+    # What is wrong with the first sentences is said before a file is emptied for their translations.
+    found = chain(list(islice(found, 1)), found)
     try:
         with ExitStack() as opened:
             lines = opened.enter_context(outlet("output", wishes.output))

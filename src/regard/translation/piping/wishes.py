@@ -5,11 +5,13 @@ from pathlib import Path
 
 from regard.errors import RegardError
 from regard.translation.inputs import strength_of
+from regard.translation.search.limits import MOST_TOKENS
 
 LINES = ("pharaoh", "json")
 PICTURES = ("svg", "png")
 ALIGNMENTS = (*LINES, *PICTURES)
 UNITS = ("words", "tokens")
+MOST_AT_ONCE, MOST_BEAMS = 2**20, 1000
 
 
 @dataclass(frozen=True)
@@ -45,16 +47,20 @@ def check(wishes: Wishes) -> None:
     """Refuse before a model is loaded what could only fail later."""
     if wishes.sentences and wishes.input is not None:
         raise _refusal("input", f"--input {wishes.input} and sentences", "one of them", "Leave one out.")
-    if wishes.batch_size < 1:
-        raise _refusal("batch_size", str(wishes.batch_size), "1 or more", "Leave it out for 64.")
-    if wishes.beams < 1:
-        raise _refusal("beams", str(wishes.beams), "1 or more", "Leave it out for 5.")
+    if not 1 <= wishes.batch_size <= MOST_AT_ONCE:
+        raise _refusal("batch_size", str(wishes.batch_size), f"from 1 to {MOST_AT_ONCE:,}", "Leave it out for 64.")
+    if not 1 <= wishes.beams <= MOST_BEAMS:
+        raise _refusal("beams", str(wishes.beams), f"from 1 to {MOST_BEAMS:,}", "Leave it out for 5.")
     if not 1 <= wishes.nbest <= wishes.beams:
         raise _refusal("nbest", str(wishes.nbest), f"from 1 to the {wishes.beams} beams", "Raise --beams with it.")
     if wishes.shortest < 0:
         raise _refusal("shortest", str(wishes.shortest), "0 or more tokens", "Leave it out.")
-    if wishes.longest is not None and wishes.longest < 1:
-        raise _refusal("longest", str(wishes.longest), "1 or more tokens", "Leave it out.")
+    least = max(1, wishes.shortest)
+    if least > MOST_TOKENS:
+        raise _refusal("shortest", str(wishes.shortest), f"up to {MOST_TOKENS:,} tokens", "Leave it out.")
+    if wishes.longest is not None and not least <= wishes.longest <= MOST_TOKENS:
+        needed = f"from {least:,} (at least --shortest) to {MOST_TOKENS:,} tokens"
+        raise _refusal("longest", str(wishes.longest), needed, "Leave it out.")
     if wishes.length_penalty is not None:
         strength_of(wishes.length_penalty)
     for name in ("output", "alignment_out"):

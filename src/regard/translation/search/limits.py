@@ -13,6 +13,7 @@ from regard.shapes import describe
 from regard.translation.symbols import BEGIN, END, PAD
 
 NEVER_WRITTEN = (PAD, BEGIN)
+MOST_TOKENS = 100_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +36,10 @@ class Limits:
         cls, batch: int, shortest: int, longest: int | Tensor, forbidden: Sequence[int], device: torch.device | str
     ) -> Limits:
         """The rules as a user writes them."""
+        if isinstance(longest, int) and longest > MOST_TOKENS:
+            raise RegardError(
+                "longest", got=f"{longest}", needed=f"up to {MOST_TOKENS:,} tokens", repair="No sentence is so long."
+            )
         given = torch.as_tensor(longest)
         if given.is_floating_point() or given.shape not in ((), (batch,)) or (batch and int(given.min()) < 1):
             raise RegardError(

@@ -19,8 +19,7 @@ def choose_recipe(base: Recipe, file: Path | None, flags: Mapping[str, Any]) -> 
 
     flags: values by their names alone, {"epochs": 5}; only those that were given.
     """
-    recipe = base if file is None else Recipe.read(file, base)
-    return recipe.with_flags(flags)
+    return base.with_flags(flags) if file is None else Recipe.read(file, base, flags)
 
 
 def fine_tuned(base: Recipe, init: Loaded) -> Recipe:

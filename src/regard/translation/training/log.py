@@ -5,6 +5,7 @@ import os
 from dataclasses import asdict
 from pathlib import Path
 
+from regard.errors import RegardError
 from regard.translation.training.events import EpochEnded
 from regard.translation.training.writing import writing
 
@@ -17,8 +18,16 @@ class Log:
     def __init__(self, folder: Path, epochs: int) -> None:
         """Go on after so many epochs; later lines, of a training that was killed before its checkpoint, go."""
         self.path = folder / NAME
-        lines = self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() else []
-        self.entries = [EpochEnded(**json.loads(line)) for line in lines[:epochs]]
+        try:
+            lines = self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() else []
+            self.entries = [EpochEnded(**json.loads(line)) for line in lines[:epochs]]
+        except (ValueError, TypeError):
+            raise RegardError(
+                "out",
+                got=f"{self.path}, which is damaged",
+                needed="the log that the training wrote, a JSON object a line",
+                repair="Delete it: the training goes on without the figures of its first epochs.",
+            ) from None
         self._cut("".join(f"{line}\n" for line in lines[:epochs]))
 
     def add(self, entry: EpochEnded) -> None:

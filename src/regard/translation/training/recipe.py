@@ -129,14 +129,18 @@ class Recipe:
         return self.changed(changes)
 
     @classmethod
-    def read(cls, path: Path, base: "Recipe | None" = None) -> "Recipe":
-        """The recipe of a TOML file; what it does not say is taken from `base`."""
+    def read(cls, path: Path, base: "Recipe | None" = None, flags: Mapping[str, Any] | None = None) -> "Recipe":
+        """The recipe of a TOML file; what it does not say is taken from `base`, and flags come before it."""
         try:
             tables = tomllib.loads(Path(path).read_text(encoding="utf-8"))
         except OSError as error:
             _refuse("recipe", f"{path} ({error.strerror})", "a TOML file that can be read", "Check the path.")
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             _refuse("recipe", f"{path}: {error}", "a TOML file", "See recipes/ for examples.")
+        for key, value in (flags or {}).items():
+            table = tables.setdefault(table_of(key), {})
+            if isinstance(table, dict):
+                table[key] = value
         return (base or cls()).changed(tables)
 
     def to_toml(self) -> str:
