@@ -1,5 +1,7 @@
 """Scores, weights, entropy, top keys and key mass on demand: streamed, differentiable, judged by the oracle."""
 
+import math
+
 import pytest
 import torch
 from tests import bounds
@@ -223,3 +225,22 @@ def test_batch_indexes_batch_axes_and_nothing_else(batch):
     with pytest.raises(regard.RegardError, match="batch: got"):
         record.weights(batch=batch)
     assert record.weights(batch=1).shape == (5, 7)
+
+
+@pytest.mark.parametrize("backend", ["reference", "blocked"])
+@pytest.mark.parametrize("keys", [30, 700])
+def test_weights_of_keys_that_are_very_far_sum_to_1(backend, keys):
+    query, key = 60 * torch.randn(300, 1, dtype=torch.float64), torch.randn(keys, 1, dtype=torch.float64)
+    record = regard.inspect(query, key, key, regard.scores.Gaussian(1e-10), backend=backend)
+    nearest = (query - key.T).abs().argmin(-1)
+    bounds.assert_same(record.weights(), torch.nn.functional.one_hot(nearest, keys).double())
+    bounds.assert_same(record.entropy(), torch.zeros(300, dtype=torch.float64))
+
+
+def test_a_share_of_a_sink_stays_out_of_the_weights():
+    query, key = torch.randn(3, 5, 4), torch.randn(3, 7, 4)
+    score = regard.scores.ScaledDot(sink=3)
+    torch.nn.init.constant_(score.sink, 2.0)
+    sums = regard.inspect(query, key, key, score).weights().sum(-1)
+    without = regard.inspect(query, key, key).log_mass
+    bounds.assert_same(sums, without.exp() / (without.exp() + math.exp(2.0)))

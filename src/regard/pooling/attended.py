@@ -16,6 +16,9 @@ from regard.errors import RegardError
 Rows = int | slice | Sequence[int] | Tensor
 Batch = int | slice | tuple[int | slice, ...]
 
+# A mass computed twice, by two backends, differs by a few roundings of the scores.
+ROUNDINGS = 8
+
 
 class Top(NamedTuple):
     """The k largest weights of each query and the keys they belong to, (*batch, queries, k) both."""
@@ -55,7 +58,7 @@ class Attended:
         """-sum p log p of the weights of each query, (*batch, queries), in nats; 0 in a row that may see no key."""
 
         def entropy(rows: slice) -> tuple[Tensor, ...]:
-            log_weights = self._row_scores(rows) - _finite(self.log_mass[..., rows]).unsqueeze(-1)
+            log_weights = self._row_log_weights(rows)
             # A key without weight adds 0; its logarithm is replaced before the product, or 0 * inf would be NaN.
             return (-(log_weights.exp() * _finite(log_weights)).sum(-1),)
 
@@ -116,7 +119,23 @@ class Attended:
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
 
     def _row_weights(self, rows: slice | Tensor) -> Tensor:
-        return (self._row_scores(rows) - _finite(self.log_mass[..., rows]).unsqueeze(-1)).exp()
+        return self._row_log_weights(rows).exp()
+
+    def _row_log_weights(self, rows: slice | Tensor) -> Tensor:
+        """score - log_mass (eq. 3), both measured from the largest score: a large number would swallow the digits.
+
+        The mass is that of these very scores, unless the record's differs by more than rounding: a sink, or keys that
+        are elsewhere, have a share in it.
+        """
+        scores, log_mass = self._row_scores(rows), _finite(self.log_mass[..., rows]).unsqueeze(-1)
+        if not scores.shape[-1]:
+            return scores
+        peak = _finite(scores.detach().amax(-1, keepdim=True))
+        apart = scores - peak
+        mass = apart.exp().sum(-1, keepdim=True)
+        own, whole = mass.masked_fill(mass == 0, 1.0).log(), log_mass - peak
+        rounding = ROUNDINGS * torch.finfo(scores.dtype).eps * torch.maximum(peak.abs(), log_mass.detach().abs())
+        return apart - torch.where((own - whole).abs() <= rounding, own, whole)
 
     def _by_rows(self, function, axis: int) -> list[Tensor]:
         parts = by_rows(self._problems()[0], function)

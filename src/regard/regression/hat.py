@@ -84,12 +84,7 @@ def _shares(smoother: "Smoother", query: Tensor, own: Tensor | None, exclude: in
             of_own = torch.where(left > 0, left, 1.0).log().unsqueeze(0)
             bias = torch.where(position == own.unsqueeze(-1), of_own, data.weight.log().unsqueeze(0))
         mask = Mask.drop(hidden)
-    scores = inspect(query, data.key, data.value, score=score, mask=mask, bias=bias).scores().to(data.value.dtype)
-    # Far away scores are large, and so is the rounding of the logarithm of their mass: the largest score is exact.
-    peak = scores.amax(-1, keepdim=True)
-    share = (scores - torch.where(peak.isfinite(), peak, 0.0)).exp()
-    total = share.sum(-1, keepdim=True)
-    share = share / torch.where(total > 0, total, 1.0)
+    share = inspect(query, data.key, data.value, score=score, mask=mask, bias=bias).weights().to(data.value.dtype)
     return share, share.argmax(-1)
 
 
