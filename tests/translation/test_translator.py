@@ -170,7 +170,7 @@ def test_a_model_without_attention_has_no_alignment():
         (lambda t: t.translate(["ab"], beams=0), "beams: got 0"),
         (lambda t: t.translate(["ab"], beams=2, nbest=3), "nbest: got 3"),
         (lambda t: t.translate(["ab"], longest=0), "longest: got 0"),
-        (lambda t: t.translate(["ab"], length_penalty=math.nan), "length_penalty: got nan; needed a number from -20 to 20"),
+        (lambda t: t.translate(["ab"], length_penalty=math.nan), "length_penalty: got nan; needed a number"),
         (lambda t: t.translate(["\ud800"]), "text: got "),
         (lambda t: t.score(["ab"], []), "targets: got 0 for 1 sources; needed one for each source"),
         (lambda t: t.perplexity([], []), "targets: got none; needed at least one sentence"),
