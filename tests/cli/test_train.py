@@ -129,7 +129,11 @@ def test_as_a_module_and_with_ctrl_c(file, tmp_path):
     out = tmp_path / "model"
     command = [sys.executable, "-m", "regard", "train", "--pairs", str(file), "--out", str(out), *SMALL]
     endless = [*command, "--epochs", "100000", "--patience", "100000", "--save-seconds", "0", "--threads", "1"]
-    with subprocess.Popen(endless, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as training:
+    # A run in the background ignores Ctrl-C, and what it starts would too.
+    was = signal.signal(signal.SIGINT, signal.default_int_handler)
+    training = subprocess.Popen(endless, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    signal.signal(signal.SIGINT, was)
+    with training:
         for line in training.stderr:
             if line.startswith("epoch 2"):
                 break
