@@ -10,7 +10,7 @@ from tests.docs.pages import PAGES, ROOT, commands_in, kinds_in, name_of, plain_
 from regard.cli.app import app
 
 README = ROOT / "README.md"
-EXECUTED = ("python", "{code-cell} ipython3")  # test_pages, test_notebooks; tests/test_readme for the README
+EXECUTED = ("python", "{code-cell} ipython3")  # test_pages, notebooks/; tests/test_readme for the README
 SCRIPTS = "{code-block} python"  # test_scripts
 TYPED = ("console", "{code-block} console")  # test_pages and test_scripts
 # `text` is what a program printed once; a literalinclude is a part of the library.

@@ -4,6 +4,7 @@ import csv
 import json
 import math
 import re
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -42,9 +43,9 @@ def browser():
         running.close()
 
 
-@pytest.fixture
-def open_page(browser, visit):
-    """Opens the page at an address; whatever it asks for beside the file, and every error, fails the test."""
+@contextmanager
+def opening(browser, visit):
+    """What opens the page at an address; whatever it asks for beside the file, and every error, fails the test."""
     asked, errors, contexts = [], [], []
 
     def open_(address="", **options):
@@ -73,8 +74,21 @@ def open_page(browser, visit):
 
 
 @pytest.fixture
+def open_page(browser, visit):
+    with opening(browser, visit) as open_:
+        yield open_
+
+
+@pytest.fixture
 def page(open_page):
     return open_page()
+
+
+@pytest.fixture(scope="module")
+def asked_page(browser, visit):
+    """One page for all tests that only ask its functions for numbers: none of them changes what it shows."""
+    with opening(browser, visit) as open_:
+        yield open_()
 
 
 def held(page):
@@ -86,51 +100,51 @@ def column(numbers):
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_regression_is_that_of_attend(page, kernel):
+def test_regression_is_that_of_attend(asked_page, kernel):
     x, y = data.samples()
     for width in (0.05, 0.3, 1.0, 5.0):
         query = column([0.0, 0.77, 1.5, 2.2, 3.9999])
         asked = regard.inspect(query, x[:, None], y[:, None], KERNELS[kernel](width))
         for row, place in enumerate(query[:, 0].tolist()):
-            found = page.evaluate("([q, kernel, width]) => regress(q, kernel, width)", [place, kernel, width])
+            found = asked_page.evaluate("([q, kernel, width]) => regress(q, kernel, width)", [place, kernel, width])
             assert found["output"] == pytest.approx(asked.output[row].item(), abs=EXACT)
             assert found["weights"] == pytest.approx(asked.weights()[row].tolist(), abs=EXACT)
 
 
-def test_the_edge_of_the_boxcar_is_inside(page):
+def test_the_edge_of_the_boxcar_is_inside(asked_page):
     x, y = data.samples()
     width = abs(1.5 - x[7].item())
-    found = page.evaluate("(width) => regress(1.5, 'boxcar', width)", width)
+    found = asked_page.evaluate("(width) => regress(1.5, 'boxcar', width)", width)
     expected = regard.inspect(column([1.5]), x[:, None], y[:, None], KERNELS["boxcar"](width))
     assert found["weights"][7] > 0
     assert found["weights"] == pytest.approx(expected.weights()[0].tolist(), abs=EXACT)
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.35, 0.6])
-def test_the_three_maps_are_those_of_attend(page, stations, spread):
+def test_the_three_maps_are_those_of_attend(asked_page, stations, spread):
     given = stations["norms"].data
     query, key = (torch.tensor(given[name], dtype=torch.float64) for name in ("queries", "keys"))
     key = key * (1 + spread * column(given["stretch"]))
     own = (Gaussian(2**0.25), ScaledDot(), ScaledDot())
     printed = (Gaussian(1.0), ScaledDot(2.0), ScaledDot())
     for constants, scores in ((False, own), (True, printed)):
-        maps = page.evaluate("([spread, printed]) => threeScores(spread, printed)", [spread, constants])
+        maps = asked_page.evaluate("([spread, printed]) => threeScores(spread, printed)", [spread, constants])
         for found, score in zip(maps, scores, strict=True):
             expected = regard.inspect(query, key, key, score).weights()
             torch.testing.assert_close(torch.tensor(found, dtype=torch.float64), expected, rtol=0, atol=EXACT)
     if spread == 0:
-        maps = page.evaluate("threeScores(0, false)")
+        maps = asked_page.evaluate("threeScores(0, false)")
         assert maps[0] == [pytest.approx(row, abs=EXACT) for row in maps[1]]
 
 
-def test_softmax_entropy_and_empty_rows_are_those_of_attend(page, stations):
+def test_softmax_entropy_and_empty_rows_are_those_of_attend(asked_page, stations):
     scores = stations["saturation"].data["scores"][3]
     one = torch.ones(1, 1, dtype=torch.float64)
     asked = regard.inspect(one, column(scores), column(scores), Dot())
-    assert page.evaluate("(s) => softmax(s)", scores) == pytest.approx(asked.weights()[0].tolist(), abs=EXACT)
+    assert asked_page.evaluate("(s) => softmax(s)", scores) == pytest.approx(asked.weights()[0].tolist(), abs=EXACT)
     entropy = asked.entropy().item() / math.log(len(scores))
-    assert page.evaluate("(s) => entropy(softmax(s))", scores) == pytest.approx(entropy, abs=EXACT)
-    nobody = page.evaluate("attend([-Infinity, -Infinity], [3, 4])")
+    assert asked_page.evaluate("(s) => entropy(softmax(s))", scores) == pytest.approx(entropy, abs=EXACT)
+    nobody = asked_page.evaluate("attend([-Infinity, -Infinity], [3, 4])")
     assert nobody == {"weights": [0, 0], "output": 0}
 
 
