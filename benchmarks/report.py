@@ -64,6 +64,7 @@ def _additive(row: dict) -> str:
     size = f"{row['batch']} x {row['tokens']} x {row['tokens']}, hidden {row['hidden']}"
     worst = max(row["errors"]["regard.attend"])
     how = "" if row.get("tolerance") is None else f", tolerance {row['tolerance']:g}"
+    how += ", each in a CUDA graph" if row.get("captured") else ""
     return _compared(f"`attend`, additive, {size}{how}, {_direction(row['backward'])}, error {worst:.0e}", row)
 
 

@@ -94,7 +94,7 @@ def _compared(row: dict) -> str:
         _size_of(row["batch"], row["tokens"]),
         "forward + backward" if row["backward"] else "forward",
         _tolerance(row),
-        peer,
+        f"{peer}, each in a CUDA graph" if row.get("captured") else peer,
         _milliseconds(theirs["median"]),
         _milliseconds(ours["median"]),
         f"{row['ratio'][library]:.1f}x{noisy}",
@@ -134,6 +134,31 @@ def kernels_table() -> str:
             launches, time = sum(row["launches"] for row in rest), sum(row["ms"] for row in rest)
             lines.append(_line("small ones of torch", str(launches), f"{time:.3f}", "", "", ""))
     return "\n".join(lines) + "\n"
+
+
+def limits() -> str:
+    """How many times faster than the compiled textbook form a pass could be that had nothing but its floor."""
+    floors = kept("additive-kernels-cuda")["rows"]
+    compared = [
+        row for row in kept("additive-cuda")["rows"] if row["backward"] and "compile" in next(iter(row["seconds"]))
+    ]
+    longest = max(row["tokens"] for row in compared)
+    said = []
+    for tolerance, call, kernels, what in (
+        (True, "lifted, forward and backward", ("matrix product",), "matrix products"),
+        (False, "exact, forward and backward", ("exact_scores", "pull_tokens"), "float32 instructions"),
+    ):
+        (row,) = (one for one in compared if one["tokens"] == longest and bool(one["tolerance"]) == tolerance)
+        theirs = 1e3 * next(iter(row["seconds"].values()))["median"]
+        floor = sum(one["floor_ms"] for one in floors if one["call"] == call and one["kernel"] in kernels)
+        said.append(
+            f"{call.partition(',')[0]}, {theirs / floor:.0f}x "
+            f"({theirs:.0f} ms over the floor of its {what}, {floor:.1f} ms)"
+        )
+    return (
+        f"So there is a limit to the ratios at {longest:,} tokens, forward and backward, against the compiled textbook "
+        f"form, however good the rest may become: {'; '.join(said)}.\n"
+    )
 
 
 def _kernel(row: dict) -> str:
@@ -176,4 +201,5 @@ PARTS: dict[str, Callable[[], str]] = {
     "additive speed on a GPU": lambda: speed_table("additive-cuda"),
     "additive speed on a CPU": lambda: speed_table("additive"),
     "additive kernels": kernels_table,
+    "additive limits": limits,
 }

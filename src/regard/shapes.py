@@ -26,6 +26,11 @@ def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
+def is_autocast(device: torch.device) -> bool:
+    """Whether autocast is on where the tensor is; tensors without numbers, on "meta", have none."""
+    return device.type != "meta" and torch.is_autocast_enabled(device.type)
+
+
 def broadcast_batch(argument: str, first: Sequence[int], second: Sequence[int]) -> tuple[int, ...]:
     """The common batch shape of two tensors of equal rank; each axis is equal or 1."""
     merged = []

@@ -4,6 +4,7 @@ A saboteur is one line of the source changed. A line that is no longer there fai
 """
 
 import inspect
+import os
 import textwrap
 from collections.abc import Sequence
 from functools import cache
@@ -20,6 +21,10 @@ from regard.backends.blocked.gaussian import GaussianProduct
 from regard.backends.blocked.sweep import Sweep
 from regard.backends.blocked.tiles import DistanceTiles, DotTiles
 from regard.scores import links
+
+pytestmark = pytest.mark.skipif(
+    bool(os.environ.get("REGARD_TEST_DEVICE")), reason="saboteurs break what runs on a CPU; a GPU takes other ways"
+)
 
 
 class Saboteur(NamedTuple):

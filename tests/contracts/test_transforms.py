@@ -186,7 +186,8 @@ def test_records_merges_and_callables_in_blocks_compile(monkeypatch):
 
     def caller(query, key, value, weight):
         matrix = weight.tanh()
-        record = regard.inspect(query, key, value, "gaussian", Mask.lengths(torch.tensor([4, 0])), backend="blocked")
+        lengths = Mask.lengths(torch.tensor([4, 0], device=query.device))
+        record = regard.inspect(query, key, value, "gaussian", lengths, backend="blocked")
         parts = [regard.inspect(query, key[:, at], value[:, at], lambda q, k: (q @ matrix) @ k.mT, backend="blocked")
                  for at in (slice(0, 3), slice(3, None))]  # fmt: skip
         return regard.merge(parts).output.sum(-1) + record.entropy() + record.weights().square().sum(-1)
@@ -273,7 +274,7 @@ def test_autocast_casts_the_tokens_and_accumulates_in_float32(backend, score):
     built = {"additive": Additive(4, 4, 6), "bilinear": regard.scores.Bilinear(4, 4)}
     module = built[score] if score in built else WITHOUT_SIZES[score]()
     query, key, value = (x.float().requires_grad_() for x in drawn(2))
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast(query.device.type, torch.bfloat16):
         record = regard.inspect(query, key, value, module, backend=backend)
     assert record.output.dtype == torch.bfloat16
     assert record.log_mass.dtype == torch.float32
@@ -288,8 +289,9 @@ def test_autocast_casts_the_tokens_and_accumulates_in_float32(backend, score):
 
 
 def test_autocast_leaves_float64_alone():
-    with torch.autocast("cpu", torch.bfloat16):
-        assert regard.attend(*drawn(2)).dtype == torch.float64
+    tokens = drawn(2)
+    with torch.autocast(tokens[0].device.type, torch.bfloat16):
+        assert regard.attend(*tokens).dtype == torch.float64
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
@@ -313,7 +315,7 @@ def test_inference_tensors_can_be_pooled_and_inspected():
 
 def test_weights_asked_for_under_autocast_are_those_of_the_pooling():
     query, key, value = 4 * torch.randn(2, 64, 32), 4 * torch.randn(2, 64, 32), torch.randn(2, 64, 3)
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast(query.device.type, torch.bfloat16):
         record = regard.inspect(query, key, value)
         layer = regard.MultiHeadAttention(32, 4).inspect(query)
         for weights in (record.weights(), layer.weights()):

@@ -37,6 +37,13 @@ def test_a_faster_machine_has_lower_floors():
     assert slow == pytest.approx(2 * fast)
 
 
+def test_no_kernel_is_faster_than_its_floor():
+    rows = [row for row in files.kept("additive-kernels-cuda")["rows"] if row["floor_ms"] is not None]
+    kept = [row for row in rows if not (row["call"].startswith("lifted") and row["kernel"] in page.BEYOND_RANGE)]
+    assert len(kept) > 8
+    assert all(row["floor_ms"] <= row["ms"] for row in kept)
+
+
 def test_kernels_for_tiles_beyond_the_range_are_those_of_the_lifted_calls():
     rows = files.kept("additive-kernels-cuda")["rows"]
     lifted = {row["kernel"] for row in rows if row["call"].startswith("lifted")}

@@ -16,12 +16,12 @@ MASKS = {
     "keep": lambda: Mask.keep(torch.rand(QUERIES, KEYS) > 0.5),
     "keep for all heads": lambda: Mask.keep(torch.rand(BATCH, 1, QUERIES, KEYS) > 0.5),
     "drop per head": lambda: Mask.drop(torch.rand(BATCH, 6, QUERIES, KEYS) > 0.5),
-    "heads only": lambda: ~Mask.drop(torch.rand(6, 1, KEYS) > 0.5),
+    "heads only": lambda: ~Mask.drop(torch.rand(1, 6, 1, KEYS) > 0.5),
     "lengths per head": lambda: Mask.lengths(torch.randint(0, 8, (BATCH, 6))),
     "per query": lambda: Mask.lengths_per_query(torch.randint(0, 8, (BATCH, QUERIES))),
     "documents": lambda: Mask.documents(torch.randint(0, 2, (BATCH, QUERIES)), torch.randint(0, 2, (BATCH, KEYS))),
     "joined": lambda: (
-        Mask.causal("lower_right") & Mask.lengths(torch.tensor([7, 3, 6])) | ~Mask.keep(torch.rand(6, 5, 7) > 0.3)
+        Mask.causal("lower_right") & Mask.lengths(torch.tensor([7, 3, 6])) | ~Mask.keep(torch.rand(1, 6, 5, 7) > 0.3)
     ),
 }
 

@@ -175,3 +175,11 @@ def test_errors_name_the_argument():
         attention_interface(Module(), query, key, value, torch.ones(BATCH, QUERIES, KEYS).bool())
     with pytest.raises(RegardError, match=r"key: got query .*dividing those of the query"):
         attention_interface(Module(), query[:, :3], key, value, None)
+
+
+def test_a_cap_of_zero_is_none_and_a_negative_one_is_refused():
+    module, tensors = Module(), heads()
+    plain, _ = attention_interface(module, *tensors, None)
+    assert_same(attention_interface(module, *tensors, None, softcap=0.0)[0], plain)
+    with pytest.raises(RegardError, match=r"softcap: got -1\.0"):
+        attention_interface(module, *tensors, None, softcap=-1.0)

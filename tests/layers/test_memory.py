@@ -149,6 +149,16 @@ def test_rows_that_are_not_remembered_are_refused(rows):
     assert memory.select([]).key.shape == (0, 5, 4)
 
 
+@torch.no_grad()
+def test_rows_are_selected_under_a_compiler_and_a_map():
+    layer = MultiHeadAttention(8, 2)
+    memory, rows = layer.remember(torch.randn(3, 4, 8)), torch.tensor([2, 0])
+    compiled = torch.compile(lambda memory, rows: memory.select(rows).key, fullgraph=True, backend="aot_eager")
+    assert_same(compiled(memory, rows), memory.key[rows])
+    both = torch.stack([rows, rows + 0])
+    assert_same(torch.vmap(lambda rows: memory.select(rows).key)(both), memory.key[both])
+
+
 def layers_with_weights():
     yield "additive", Attention(Additive(DIM, DIM, 5))
     yield "gaussian", Attention("gaussian")

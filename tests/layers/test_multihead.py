@@ -233,12 +233,102 @@ def test_a_decoding_step_compiles_to_one_graph():
     assert grown.keys == 6
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("options", [{}, {"kv_heads": 2}, {"score": Rotary()}], ids=["plain", "grouped", "rotary"])
+def test_many_decoding_steps_compile_to_graphs_whose_sizes_are_symbols(options):
+    layer, tokens = MultiHeadAttention(16, 4, **options).eval(), torch.randn(2, 9, 16)
+    whole = layer(tokens, mask=Mask.causal())
+
+    def step(token, memory):
+        memory = memory.append(token)
+        return layer.recall(token, memory), memory
+
+    compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
+    memory = layer.remember(tokens[:, :1], mask=Mask.causal())
+    for at in range(1, 9):
+        output, memory = compiled(tokens[:, at : at + 1], memory)
+        assert_same(output, whole[:, at : at + 1])
+
+
+def test_a_mask_that_may_mean_rows_or_heads_is_refused():
+    layer, tokens, allowed = MultiHeadAttention(8, 4), torch.randn(4, 3, 8), torch.rand(4, 3, 3) < 0.6
+    with pytest.raises(
+        RegardError, match=r"m\[:, None\] for a mask of each row of the batch, m\[None\] for one of each"
+    ):
+        layer(tokens, mask=Mask.causal() & Mask.keep(allowed))
+    by_row = torch.stack([layer(one, mask=Mask.keep(mask)) for one, mask in zip(tokens, allowed, strict=True)])
+    assert_same(layer(tokens, mask=Mask.keep(allowed[:, None])), by_row)
+    by_head = layer(tokens, mask=Mask.keep(allowed[None]))
+    assert_same(by_head[1], layer(tokens[1], mask=Mask.keep(allowed)))
+
+
+def test_a_gate_that_learns_is_switched_in_place():
+    layer, tokens = MultiHeadAttention(8, 2).eval(), torch.randn(1, 3, 8)
+    with torch.no_grad():
+        whole = layer(tokens)
+    gate = layer.head_gate = nn.Parameter(torch.ones(2))
+    with torch.no_grad():
+        assert_same(layer(tokens), whole)
+    layer.switch_off(1)
+    assert layer.head_gate is gate
+    assert gate.tolist() == [1, 0]
+    layer(tokens).sum().backward()
+    assert gate.grad is not None
+    layer.switch_on()
+    assert gate.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("heads", [1.5, None, torch.tensor(0), True, "0"], ids=str)
+def test_what_is_no_number_of_a_head_is_refused(heads):
+    with pytest.raises(RegardError, match="heads: got"):
+        MultiHeadAttention(8, 2).switch_off(heads)
+
+
+@pytest.mark.parametrize("score", ["scaled_dot", "gaussian", "boxcar", "additive"])
+def test_a_layer_on_the_meta_device_has_shapes_and_no_numbers(score):
+    with torch.device("meta"):
+        layer = MultiHeadAttention(8, 2, score)
+        assert layer(torch.empty(2, 5, 8)).shape == (2, 5, 8)
+    assert "meta" not in repr(layer) or "bandwidth" in repr(layer)
+    assert layer.to_empty(device="cpu").output.weight.device.type == "cpu"
+
+
+def test_a_memory_is_expected():
+    layer, tokens = MultiHeadAttention(8, 2), torch.randn(1, 3, 8)
+    with pytest.raises(RegardError, match="memory: got float32"):
+        layer.recall(tokens, tokens)
+
+
 def test_exports():
     layer = MultiHeadAttention(16, 4, kv_heads=2).eval()
     tokens = torch.randn(2, 5, 16)
     exported = torch.export.export(layer, (tokens,), dynamic_shapes={"query": {1: torch.export.Dim("tokens")}})
     longer = torch.randn(2, 11, 16)
     assert_same(exported.module()(longer), layer(longer))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "options",
+    [{"score": "gaussian"}, {"score": "additive"}, {"score": ScaledDot(sink=4)}, {"position_bias": Alibi(4)}],
+    ids=["gaussian", "additive", "sink", "alibi"],
+)
+def test_exports_one_program_for_every_length(options):
+    layer = MultiHeadAttention(16, 4, **options).eval()
+    tokens = {"query": {1: torch.export.Dim("tokens", min=2, max=4096)}}
+    program = torch.export.export(layer, (torch.randn(2, 16, 16),), dynamic_shapes=tokens).module()
+    for count in (2, 7, 90, 300):
+        tokens = torch.randn(2, count, 16)
+        assert_same(program(tokens), layer(tokens))
+
+
+@torch.no_grad()
+def test_code_compiles_to_few_graphs_for_many_lengths():
+    layer = MultiHeadAttention(16, 4, position_bias=Alibi(4)).eval()
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    for count in range(20, 220, 20):  # the limit is 8 graphs
+        tokens = torch.randn(2, count, 16)
+        assert_same(compiled(tokens), layer(tokens))
 
 
 @pytest.mark.parametrize("options", [{}, {"key_dim": 7}, {"score": "additive", "kv_heads": 2}], ids=str)

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from regard import Mask, MultiHeadAttention, scores
 from regard.layers import one_call as module
@@ -124,3 +125,19 @@ def test_wrong_tokens_get_the_error_of_the_layer():
     layer, _ = layer_and_tokens()
     with torch.no_grad(), pytest.raises(ValueError, match="as this layer was built"):
         layer(torch.randn(3, 5, DIM + 1))
+
+
+def test_those_who_listen_to_all_modules_or_count_all_operations_see_attend(calls):
+    layer, tokens = layer_and_tokens()
+    heard = []
+    hook = nn.modules.module.register_module_forward_hook(lambda module, *_: heard.append(type(module)))
+    try:
+        with torch.no_grad():
+            layer(tokens)
+    finally:
+        hook.remove()
+    assert nn.Linear in heard
+    with torch.no_grad(), FlopCounterMode(display=False) as counted:
+        layer(tokens)
+    assert counted.get_total_flops() > 0
+    assert calls == []

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from tests import bounds
@@ -219,7 +220,7 @@ def test_a_record_shows_shapes_and_cannot_be_changed():
         record.output = None
 
 
-@pytest.mark.parametrize("batch", [(0, 2), (0, 1, 2), 9, -3, "first", 1.5])
+@pytest.mark.parametrize("batch", [(0, 2), (0, 1, 2), 9, -3, "first", 1.5, True, slice(None, None, -1)])
 def test_batch_indexes_batch_axes_and_nothing_else(batch):
     record = regard.inspect(torch.randn(2, 5, 4), torch.randn(2, 7, 4), torch.randn(2, 7, 3))
     with pytest.raises(regard.RegardError, match="batch: got"):
@@ -244,3 +245,9 @@ def test_a_share_of_a_sink_stays_out_of_the_weights():
     sums = regard.inspect(query, key, key, score).weights().sum(-1)
     without = regard.inspect(query, key, key).log_mass
     bounds.assert_same(sums, without.exp() / (without.exp() + math.exp(2.0)))
+
+
+def test_numbers_of_numpy_and_an_empty_list_choose():
+    record = regard.inspect(*(torch.randn(2, 3, 5, 4) for _ in range(3)))
+    torch.testing.assert_close(record.weights(batch=np.int64(1)), record.weights()[1])
+    assert record.weights(rows=[]).shape == (2, 3, 0, 5)

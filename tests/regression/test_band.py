@@ -40,3 +40,24 @@ def test_an_unknown_variance_is_refused():
     x, y = wave()
     with pytest.raises(RegardError, match="variance: got 'robust'"):
         NadarayaWatson(bandwidth=0.5).fit(x, y).confidence_band(x, variance="robust")
+
+
+@pytest.mark.parametrize("degree", [0, 1])
+@pytest.mark.parametrize("kernel", ["epanechnikov", "boxcar", "gaussian", "cosine_kernel"])
+def test_where_nothing_varies_the_band_has_no_width(kernel, degree):
+    generator = np.random.default_rng(0)
+    x = np.sort(generator.uniform(0, 1, (300, 1)), 0)
+    y = np.where(x[:, 0] < 0.6, 0.0, generator.standard_normal(300) + 5)
+    for weight in (None, generator.uniform(0.5, 2, 300)):
+        band = NadarayaWatson(kernel, 0.05, degree=degree).fit(x, y, sample_weight=weight).confidence_band(x)
+        assert np.isfinite(band.standard_error).all()
+        silent = band.standard_error[x[:, 0] < 0.1]
+        assert (silent <= 1e-6).all()
+        assert (band.standard_error[x[:, 0] > 0.7] > 0.05).all()
+
+
+def test_a_level_of_numpy_is_a_number():
+    x, y = wave()
+    model = NadarayaWatson("gaussian", 0.3).fit(x, y)
+    bands = [model.confidence_band(x, level=level).lower for level in (0.75, np.float32(0.75))]
+    np.testing.assert_array_equal(*bands)

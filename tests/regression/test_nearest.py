@@ -65,3 +65,10 @@ def test_the_key_on_the_edge_does_not_count(kernel, dim):
     x, query = generator.normal(size=(100, dim)), generator.normal(size=(300, dim))
     weights = NadarayaWatson(kernel, Nearest(5)).fit(x, x[:, 0]).weights(query)
     assert ((weights > 0).sum(-1) == 4).all()
+
+
+def test_a_count_of_numpy_is_a_count():
+    x, y = wave()
+    assert Nearest(np.int64(7)) == Nearest(7)
+    found, expected = (NadarayaWatson("gaussian", Nearest(k)).fit(x, y).predict(x) for k in (np.int32(7), 7))
+    np.testing.assert_array_equal(found, expected)

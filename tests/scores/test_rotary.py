@@ -86,3 +86,10 @@ def test_what_has_no_preparation_cannot_be_wrapped(score):
 def test_a_base_that_is_not_positive_and_finite_is_refused(base):
     with pytest.raises(RegardError, match="base: got"):
         Rotary(base=base)
+
+
+def test_a_score_by_name_is_its_own():
+    first, second = Rotary("gaussian"), Rotary("gaussian")
+    first.eval()
+    assert first.score is not second.score
+    assert second.score.training

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from regard.backends import blocked, fused, reference, torch_sdpa
@@ -45,6 +46,9 @@ def choose(problem: Problem, name: str, *, log_mass: bool) -> Backend:
     if name == "auto":
         if TORCH.refuse(problem, log_mass) is None:
             return TORCH
+        if torch.compiler.is_exporting():
+            # One program for every length: no size is looked at.
+            return REFERENCE if problem.is_code or BLOCKED.refuse(problem, log_mass) is not None else BLOCKED
         if _is_fused(problem, log_mass):
             return TRITON
         if problem.work <= _small(problem) or BLOCKED.refuse(problem, log_mass) is not None:

@@ -13,14 +13,14 @@ from torch.nn import functional
 
 from regard.backends.problem import Problem
 from regard.scores.forms import AdditiveForm, CallableForm, DistanceForm, DotForm, Form
-from regard.shapes import accumulation_dtype
+from regard.shapes import accumulation_dtype, is_autocast
 
 Rows = slice | Tensor
 
 
-def full_precision(device: str) -> AbstractContextManager:
+def full_precision(device: torch.device) -> AbstractContextManager:
     """Scores and sums accumulate in float32: autocast has done its work when the inputs were prepared."""
-    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
+    return torch.autocast(device.type, enabled=False) if is_autocast(device) else nullcontext()
 
 
 def pool(problem: Problem, rows: Rows | None = None) -> tuple[Tensor, Tensor]:

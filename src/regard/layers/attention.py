@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-import torch
 from torch import Tensor, nn
 
 from regard.backends.problem import Bias, Problem
@@ -13,7 +12,7 @@ from regard.pooling import Attended, attend, inspect
 from regard.pooling.attend import pool, pool_inspect, pool_with_weights
 from regard.pooling.prepare import Settings, check_dropout, to_autocast, to_problem
 from regard.scores.names import ScoreLike
-from regard.shapes import check_inputs
+from regard.shapes import check_inputs, is_autocast
 
 
 class Attention(nn.Module):
@@ -114,6 +113,6 @@ def set_bias(module: nn.Module, name: str, bias: Bias | Callable[[Tensor, Tensor
 
 
 def _cast(tensor: Tensor) -> Tensor:
-    if isinstance(tensor, Tensor) and torch.is_autocast_enabled(tensor.device.type):
+    if isinstance(tensor, Tensor) and is_autocast(tensor.device):
         return to_autocast(tensor)
     return tensor

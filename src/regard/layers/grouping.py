@@ -5,7 +5,7 @@ from torch import Tensor
 from regard.backends.problem import Bias, Problem, parameters_of
 from regard.errors import RegardError
 from regard.masks import Mask
-from regard.masks.placed import map_tensors
+from regard.masks.placed import Placed, map_tensors
 from regard.pooling.prepare import Settings, to_problem
 from regard.scores.forms import AdditiveForm, DistanceForm, Form
 from regard.shapes import broadcast_batch, describe
@@ -20,8 +20,11 @@ def heads_problem(form: Form, value: Tensor, sink: Tensor | None, settings: Sett
     With fewer heads of keys, the batch axes of the problem are (*batch, kv_heads, group), and of its result too.
     """
     heads, kv_heads = form.query.shape[-3], value.shape[-3]
+    mask = settings.mask
+    if mask is not None and not isinstance(mask, Placed):
+        mask = _placed(Mask.expect(mask), form, value, settings.first_query)
     if heads == kv_heads:
-        return to_problem(form, value, settings), sink
+        return to_problem(form, value, settings._replace(mask=mask)), sink
     groups = Groups(heads, kv_heads)
     if sink is not None and sink.shape != (heads,):
         raise RegardError(
@@ -30,22 +33,25 @@ def heads_problem(form: Form, value: Tensor, sink: Tensor | None, settings: Sett
             needed=f"one logit for each of the {heads} heads of queries",
             repair="Pass a tensor of shape (heads,).",
         )
-    mask = settings.mask
-    if mask is not None:
-        batch = form.query.shape[:-3]
-        for tensor in (form.key, value, *parameters_of(form)):
-            batch = broadcast_batch("key", batch, tensor.shape[:-3])
-        placed = Mask.expect(mask).place(
-            batch=(*batch, heads),
-            queries=form.query.shape[-2],
-            keys=value.shape[-2],
-            device=value.device,
-            first_query=settings.first_query,
-        )
-        mask = map_tensors(placed, groups.split)
+    mask = None if mask is None else map_tensors(mask, groups.split)
     split = settings._replace(mask=mask, bias=groups.bias(settings.bias, form.query.ndim))
     problem = to_problem(groups.form(form), value.unsqueeze(-3), split)
     return problem, None if sink is None else sink.unflatten(-1, (kv_heads, -1))
+
+
+def _placed(mask: Mask, form: Form, value: Tensor, first_query: int | None) -> Placed:
+    """The mask on (*batch, heads) of the queries, however many heads the keys have."""
+    batch = form.query.shape[:-3]
+    for tensor in (form.key, value, *parameters_of(form)):
+        batch = broadcast_batch("key", batch, tensor.shape[:-3])
+    return mask.place(
+        batch=(*batch, form.query.shape[-3]),
+        queries=form.query.shape[-2],
+        keys=value.shape[-2],
+        device=value.device,
+        first_query=first_query,
+        has_heads=True,
+    )
 
 
 class Groups:

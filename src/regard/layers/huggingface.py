@@ -17,9 +17,10 @@ from regard.layers.scoring import as_score
 from regard.masks import Mask
 from regard.pooling.attend import pool, pool_inspect
 from regard.pooling.prepare import Settings, to_autocast
+from regard.scores.dot import check_softcap
 from regard.scores.forms import DotForm, Form
 from regard.scores.names import ScoreLike, named_score
-from regard.shapes import check_inputs, describe
+from regard.shapes import check_inputs, describe, is_autocast
 
 
 def attention_interface(
@@ -63,7 +64,7 @@ def attention_interface(
     """
     check_inputs(query[:, :1], key[:, :1], value[:, :1])
     _check_heads(query, key, value)
-    if torch.is_autocast_enabled(query.device.type):
+    if is_autocast(query.device):
         query, key, value = (to_autocast(x) for x in (query, key, value))
     if is_causal is None:
         is_causal = getattr(module, "is_causal", True)
@@ -89,6 +90,8 @@ def _form(
 ) -> tuple[Form, Tensor | None]:
     """The score over heads, and its sink."""
     if score is None:
+        softcap = softcap or None  # models without a cap pass None or 0
+        check_softcap(softcap)
         return DotForm(query, key, query.shape[-1] ** -0.5 if scaling is None else scaling, softcap), None
     chosen = named_score(score) if isinstance(score, str) else as_score(score)
     first = key.shape[-2] - query.shape[-2]
@@ -124,7 +127,7 @@ def _by_position(queries: int, is_causal: bool, sliding_window: int | None) -> M
 
 
 def _check_heads(query: Tensor, key: Tensor, value: Tensor) -> None:
-    if query.ndim != 4 or key.shape[1] != value.shape[1] or query.shape[1] % key.shape[1]:
+    if query.ndim != 4 or key.shape[1] != value.shape[1] or not key.shape[1] or query.shape[1] % key.shape[1]:
         raise RegardError(
             "key",
             got=f"query {tuple(query.shape)}, key {tuple(key.shape)}, value {tuple(value.shape)}",

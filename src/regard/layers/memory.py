@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from regard.backends.problem import is_readable
 from regard.errors import RegardError
 from regard.masks import Mask
 from regard.shapes import check_inputs, check_tensor, describe
@@ -69,17 +70,21 @@ class Memory:
                 needed="a memory with at least one batch axis",
                 repair="Remember key[None] and value[None], a batch of one.",
             )
-        rows = torch.as_tensor(rows, device=self.key.device)
+        given = rows
+        try:
+            rows = torch.as_tensor(rows, device=self.key.device)
+        except (TypeError, ValueError, RuntimeError):
+            rows = self.key  # no whole numbers: refused below
         rows = rows.long() if rows.numel() == 0 else rows
         if rows.dtype != torch.int64 or rows.ndim != 1:
             raise RegardError(
                 "rows",
-                got=describe(rows),
+                got=describe(given),
                 needed="row numbers: an int64 tensor with one axis",
                 repair="Pass for example torch.tensor([0, 0, 2]).",
             )
         size = max(self.key.shape[0], self.value.shape[0])
-        if rows.device.type == "cpu" and rows.numel() and not 0 <= int(rows.min()) <= int(rows.max()) < size:
+        if is_readable(rows) and rows.numel() and not 0 <= int(rows.min()) <= int(rows.max()) < size:
             raise RegardError(
                 "rows",
                 got=f"numbers from {int(rows.min())} to {int(rows.max())}",

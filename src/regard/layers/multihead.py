@@ -1,8 +1,10 @@
 """Multi-head attention over any score: split, attend, join (eq. 14)."""
 
 from collections.abc import Callable, Sequence
+from numbers import Integral
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor, nn
 
 from regard.backends.problem import Problem
@@ -21,7 +23,7 @@ from regard.pooling.attend import pool, pool_inspect, pool_with_weights
 from regard.pooling.prepare import Settings, check_dropout
 from regard.scores.names import ScoreLike
 from regard.scores.score import check_positive_int
-from regard.shapes import check_inputs
+from regard.shapes import check_inputs, describe
 
 if TYPE_CHECKING:
     from regard.sharding.ring import Group
@@ -36,7 +38,8 @@ class MultiHeadAttention(nn.Module):
     a module or a callable sees projected heads, (*batch, heads, tokens, head_dim).
 
     Inputs are batch first, (*batch, tokens, dim), with any number of batch axes. Masks are in terms of (*batch) or
-    (*batch, heads): a padding mask of one entry per sequence and key serves all heads.
+    (*batch, heads): a padding mask of one entry per sequence and key serves all heads. `Mask.keep` and `Mask.drop` say
+    which by their axes: m[:, None] is one for each row of the batch, m[None] one for each head.
 
     Args:
         dim: the size of a query, and of everything that is not given.
@@ -195,20 +198,22 @@ class MultiHeadAttention(nn.Module):
         The switch is the buffer `head_gate`, (heads,) factors or None while all are on; it is not part of the state
         dict. Any such tensor may be assigned to it, to weigh heads or to take a gradient in their weight.
         """
-        chosen = [heads] if isinstance(heads, int) else list(heads)
-        self._check_heads(chosen)
-        gate = self.output.weight.new_ones(self.heads) if self.head_gate is None else self.head_gate.clone()
-        gate[chosen] = 0.0
-        self.head_gate = gate
+        self._switch(heads, 0.0)
 
     def switch_on(self, heads: int | Sequence[int] | None = None) -> None:
         """Let heads speak again; all of them by default."""
-        chosen = list(range(self.heads)) if heads is None else [heads] if isinstance(heads, int) else list(heads)
+        self._switch(range(self.heads) if heads is None else heads, 1.0)
+
+    def _switch(self, heads: int | Sequence[int], factor: float) -> None:
+        chosen = list(heads) if isinstance(heads, Sequence) else [heads]
         self._check_heads(chosen)
-        if self.head_gate is not None:
-            gate = self.head_gate.clone()
-            gate[chosen] = 1.0
-            self.head_gate = None if bool((gate == 1).all()) else gate
+        if isinstance(self.head_gate, nn.Parameter):  # whoever trains it keeps it
+            with torch.no_grad():
+                self.head_gate[chosen] = factor
+            return
+        gate = self.output.weight.new_ones(self.heads) if self.head_gate is None else self.head_gate.clone()
+        gate[chosen] = factor
+        self.head_gate = None if bool((gate == 1).all()) else gate
 
     @classmethod
     def from_torch(cls, module: nn.MultiheadAttention) -> "MultiHeadAttention":
@@ -278,10 +283,11 @@ class MultiHeadAttention(nn.Module):
 
     def _check_memory(self, query: Tensor, memory: Memory) -> None:
         """Refuse what another layer remembered; heads apart, query and memory must fit as query and key do."""
-        if memory.value.ndim < 3 or memory.value.shape[-3:-1] != (self.kv_heads, memory.keys):
+        is_memory = isinstance(memory, Memory) and memory.value.ndim >= 3
+        if not is_memory or memory.value.shape[-3:-1] != (self.kv_heads, memory.keys):
             raise RegardError(
                 "memory",
-                got=f"{memory}",
+                got=f"{memory}" if isinstance(memory, Memory) else describe(memory),
                 needed=f"{self.kv_heads} heads of keys and values, as this layer remembers",
                 repair="Recall from what this layer's own remember returned.",
             )
@@ -289,7 +295,7 @@ class MultiHeadAttention(nn.Module):
 
     def _check_heads(self, chosen: list[int]) -> None:
         for head in chosen:
-            if isinstance(head, bool) or not isinstance(head, int) or not -self.heads <= head < self.heads:
+            if isinstance(head, bool) or not isinstance(head, Integral) or not -self.heads <= head < self.heads:
                 raise RegardError(
                     "heads",
                     got=repr(head),

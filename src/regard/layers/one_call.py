@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules import module as modules
 
 from regard.layers.projection import Projections
 from regard.masks import Mask
 from regard.scores.dot import ScaledDot
+from regard.shapes import is_autocast
 
 if TYPE_CHECKING:
     from regard.layers.multihead import MultiHeadAttention
@@ -46,11 +48,13 @@ def one_call(
 
 
 def _is_watched(device: torch.device) -> bool:
-    """Whether somebody traces, transforms or casts what is computed."""
+    """Whether somebody traces, transforms, casts, counts or listens to what is computed."""
     return (
         torch.compiler.is_compiling()
         or torch._C._are_functorch_transforms_active()
-        or torch.is_autocast_enabled(device.type)
+        or is_autocast(device)
+        or torch._C._len_torch_dispatch_stack() > 0
+        or bool(modules._global_forward_hooks or modules._global_forward_pre_hooks)
     )
 
 
@@ -75,7 +79,7 @@ def _is_plain(layer: "MultiHeadAttention", score: nn.Module | None) -> bool:
         and score.scale is None
         and score.softcap is None
         and score.sink is None
-        and layer._buffers["head_gate"] is None
+        and layer._buffers.get("head_gate", layer) is None  # a gate that learns is no buffer
         and layer.position_bias is None
         and layer.heads == layer.kv_heads
         and layer.heads % 2 == 0

@@ -12,13 +12,18 @@ INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 class Call(NamedTuple):
-    """The sizes of one call; first_query: the position of query 0 counted in keys, where it is known."""
+    """The sizes of one call.
+
+    first_query: the position of query 0 counted in keys, where it is known. has_heads: the last batch axis is heads
+    that a layer made.
+    """
 
     batch: tuple[int, ...]
     queries: int
     keys: int
     device: torch.device
     first_query: int | None = None
+    has_heads: bool = False
 
 
 def refuse_bare(argument: str, value: object) -> RegardError:
@@ -108,6 +113,13 @@ def right_align(argument: str, tensor: Tensor, call: Call) -> Tensor:
             got=f"{describe(tensor)} in a call of (*batch, queries, keys) = {full}",
             needed="axes that match from the right, each equal or 1",
             repair="Give a shared axis size 1: m[:, None] makes (batch, 1, queries, keys), for all heads.",
+        )
+    if call.has_heads and 0 < missing < len(full) - 2 and shape[-3] != 1:
+        raise RegardError(
+            argument,
+            got=f"{describe(tensor)}, which may mean rows of the batch or heads of the layer",
+            needed=f"all axes of (*batch, heads, queries, keys) = {full}, or queries and keys alone",
+            repair="Write m[:, None] for a mask of each row of the batch, m[None] for one of each head.",
         )
     return tensor.view((1,) * missing + shape) if missing else tensor
 

@@ -179,6 +179,7 @@ class Mask:
         keys: int,
         device: torch.device,
         first_query: int | None = None,
+        has_heads: bool = False,
     ) -> Placed:
         """Check the mask against the sizes of a call and lay it on them.
 
@@ -189,8 +190,10 @@ class Mask:
             device: where the query is; a mask elsewhere is refused.
             first_query: the position of query 0 counted in keys, where the call knows it (a Memory does); it
                 then decides where causal masks and windows stand, whatever their align.
+            has_heads: whether the last batch axis is heads that a layer made: then a `keep` or `drop` of three axes
+                that may mean either is refused.
         """
-        return self._word.place(Call(batch, queries, keys, device, first_query))
+        return self._word.place(Call(batch, queries, keys, device, first_query, has_heads))
 
     def select(self, rows: Tensor, batch_axes: int | None = None) -> "Mask":
         """The mask of the chosen rows of the first batch axis, as beams do; what is shared stays shared.

@@ -81,14 +81,14 @@ def pool(problem: Problem, sink: Tensor | None, backend: str) -> Tensor:
     if sink is not None:
         return pool_inspect(problem, sink, backend).output
     chosen = choose(problem, backend, log_mass=False)
-    with full_precision(problem.value.device.type):
+    with full_precision(problem.value.device):
         return chosen.run(problem)[0]
 
 
 def pool_inspect(problem: Problem, sink: Tensor | None, backend: str) -> Attended:
     """Run a prepared problem for its record."""
     chosen = choose(problem, backend, log_mass=True)
-    with full_precision(problem.value.device.type):
+    with full_precision(problem.value.device):
         output, log_mass = chosen.run(problem)
     assert log_mass is not None
     if sink is not None:
@@ -106,7 +106,7 @@ def pool_with_weights(problem: Problem, sink: Tensor | None) -> tuple[Tensor, Te
     if sink is not None or problem.dropout:
         record = pool_inspect(problem, sink, "auto")
         return record.output, record.weights()
-    with full_precision(problem.value.device.type):
+    with full_precision(problem.value.device):
         weights, _ = equations.softmax(equations.scores(problem))
         output = weights @ problem.value.to(weights.dtype)
     return output.to(problem.value.dtype), weights

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import NamedTuple
 
 import torch
@@ -97,24 +98,21 @@ class Attended:
         return what(Attended(self.output, self.log_mass[index], chosen), positions)
 
     def _batch_index(self, batch: Batch) -> Index:
-        index = batch if isinstance(batch, tuple) else (batch,)
+        given = batch if isinstance(batch, tuple) else (batch,)
         sizes = tuple(self.log_mass.shape[:-1])
-        fits = len(index) <= len(sizes) and all(
-            isinstance(i, slice) or (isinstance(i, int) and -size <= i < size)
-            for i, size in zip(index, sizes, strict=False)
-        )
-        if not fits:
+        index = tuple(_index(i, size) for i, size in zip(given, sizes, strict=False))
+        if len(given) > len(sizes) or None in index:
             raise RegardError(
                 "batch",
                 got=repr(batch),
                 needed=f"at most one number or slice for each batch axis of {sizes}",
                 repair="Pass for example batch=(0, 2); rows= chooses queries.",
             )
-        return index
+        return tuple(i for i in index if i is not None)
 
     def _row_scores(self, rows: slice | Tensor) -> Tensor:
         """rows: a slice with both its ends, or positions."""
-        with equations.full_precision(self.log_mass.device.type):
+        with equations.full_precision(self.log_mass.device):
             parts = [equations.scores(problem, rows) for problem in self._problems()]
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
 
@@ -156,6 +154,15 @@ class Attended:
         return f"Attended(output={tuple(self.output.shape)}, log_mass={tuple(self.log_mass.shape)})"
 
 
+def _index(given: object, size: int) -> int | slice | None:
+    """A number or a slice of an axis of that size, as tensors take it; None for anything else."""
+    if isinstance(given, slice):
+        return given if given.step is None or given.step > 0 else None
+    if not isinstance(given, Integral) or isinstance(given, bool) or not -size <= int(given) < size:
+        return None
+    return int(given)
+
+
 def _finite(logarithms: Tensor) -> Tensor:
     return logarithms.masked_fill(logarithms == -math.inf, 0.0)
 
@@ -186,8 +193,10 @@ def _whole_numbers(rows: object, device: torch.device) -> Tensor:
     try:
         positions = torch.as_tensor(rows, device=device)
     except (TypeError, ValueError, RuntimeError):
-        positions = torch.empty(0)
-    if positions.dtype == torch.bool or positions.is_floating_point() or positions.ndim > 1:
+        positions = None
+    if isinstance(rows, Sequence) and len(rows) == 0:  # an empty list has no dtype of its own
+        positions = torch.empty(0, dtype=torch.int64, device=device)
+    if positions is None or positions.dtype == torch.bool or positions.is_floating_point() or positions.ndim > 1:
         raise RegardError(
             "rows",
             got=f"{rows!r:.60}",

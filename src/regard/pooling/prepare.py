@@ -13,7 +13,7 @@ from regard.masks.placed import Placed
 from regard.scores.forms import CallableForm, DotForm, Form
 from regard.scores.names import ScoreLike, check_score, named_score
 from regard.scores.score import Score
-from regard.shapes import FLOATS, check_inputs, describe
+from regard.shapes import FLOATS, check_inputs, describe, is_autocast
 
 
 class Settings(NamedTuple):
@@ -36,7 +36,7 @@ def prepare(
 ) -> tuple[Problem, Tensor | None]:
     """The problem of one call, and the logits of the score's sink, if it has one."""
     batch = check_inputs(query, key, value)
-    if torch.is_autocast_enabled(query.device.type):
+    if is_autocast(query.device):
         query, key, value = (to_autocast(x) for x in (query, key, value))
     if isinstance(score, str):
         score = named_score(score)

@@ -6,6 +6,7 @@ the same all around: dividing by that factor makes its square an unbiased estima
 """
 
 from dataclasses import replace
+from numbers import Real
 from typing import Any, NamedTuple
 
 import torch
@@ -29,9 +30,9 @@ class Band(NamedTuple):
 
 def quantile(level: float) -> float:
     """How many standard errors on each side hold this share of a normal distribution."""
-    if not (isinstance(level, int | float) and 0 < level < 1):
+    if not (isinstance(level, Real) and 0 < level < 1):
         raise RegardError("level", got=repr(level), needed="a number between 0 and 1", repair="Pass level=0.95.")
-    return float(ndtri(torch.tensor((1 + level) / 2, dtype=torch.float64)))
+    return float(ndtri(torch.tensor((1 + float(level)) / 2, dtype=torch.float64)))
 
 
 def noise(smoother: Smoother, variance: str) -> Tensor:
@@ -69,7 +70,8 @@ def noise(smoother: Smoother, variance: str) -> Tensor:
     both = replace(smoother, data=data._replace(value=torch.cat([squared, left], -1)), degree=0)
     pooled = both.pool(data.key).mean
     known = pooled[:, -1:] > 1e-6
-    return torch.where(known, pooled[:, :-1] / torch.where(known, pooled[:, -1:], 1.0), everywhere)
+    # Sums of squares that cancel to nothing may come out below 0 by a rounding.
+    return torch.where(known, pooled[:, :-1].clamp(min=0) / torch.where(known, pooled[:, -1:], 1.0), everywhere)
 
 
 def variance_factor(smoother: Smoother, query: Tensor, log_mass: Tensor, sigma2: Tensor) -> Tensor:
@@ -85,7 +87,7 @@ def variance_factor(smoother: Smoother, query: Tensor, log_mass: Tensor, sigma2:
             pooled = pool_squares(query, of_sigma2, kernel, smoother.tolerance)
             inside = log_mass.isfinite()
             share = torch.where(inside, (pooled.log_mass - 2 * torch.where(inside, log_mass, 0.0)).exp(), 0.0)
-            return pooled.mean * share.to(sigma2.dtype).unsqueeze(-1)
+            return pooled.mean.clamp(min=0) * share.to(sigma2.dtype).unsqueeze(-1)
     per_observation = sigma2 if data.weight is None else sigma2 / data.weight.unsqueeze(-1)
     parts = [
         hat.rows(smoother, query[block]).weight.square() @ per_observation for block in hat.blocks(smoother, query)

@@ -1,6 +1,7 @@
 """Widths that adapt: the distance from each query to its k-th nearest key."""
 
 from dataclasses import dataclass
+from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -26,9 +27,10 @@ class Nearest:
     k: int | str
 
     def __post_init__(self) -> None:
-        """Refuse what is neither a count nor a criterion."""
-        count = isinstance(self.k, int) and not isinstance(self.k, bool) and self.k >= 1
-        if not count and self.k not in ("loo", "aicc", "gcv"):
+        """Refuse what is neither a count nor a criterion; a count of NumPy's becomes Python's."""
+        if isinstance(self.k, Integral) and not isinstance(self.k, bool) and self.k >= 1:
+            object.__setattr__(self, "k", int(self.k))
+        elif self.k not in ("loo", "aicc", "gcv"):
             raise RegardError(
                 "k",
                 got=repr(self.k),

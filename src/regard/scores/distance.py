@@ -12,7 +12,7 @@ from regard.errors import RegardError
 from regard.scores.forms import DistanceForm
 from regard.scores.links import LINKS
 from regard.scores.score import Score, align_batch, check_equal_dims
-from regard.shapes import accumulation_dtype
+from regard.shapes import accumulation_dtype, describe
 
 Bandwidth = float | Sequence[float] | Tensor
 
@@ -90,7 +90,9 @@ class RadialScore(Score):
     def extra_repr(self) -> str:
         """Show the bandwidth and whether it learns."""
         bandwidth = self.bandwidth
-        shown = bandwidth.tolist() if isinstance(bandwidth, Tensor) else bandwidth
+        shown = bandwidth
+        if isinstance(bandwidth, Tensor):
+            shown = describe(bandwidth) if bandwidth.is_meta else bandwidth.tolist()
         return f"bandwidth={shown}, learnable={'log_bandwidth' in self._parameters}"
 
 
@@ -186,4 +188,5 @@ def _check_bandwidth(bandwidth: Bandwidth) -> float | Tensor:
 def _is_positive(bandwidth: float | Tensor) -> bool:
     if isinstance(bandwidth, float):
         return 0 < bandwidth < math.inf
-    return bandwidth.numel() > 0 and bool(((bandwidth > 0) & bandwidth.isfinite()).all())
+    # On the meta device there is nothing to look at yet.
+    return bandwidth.numel() > 0 and (bandwidth.is_meta or bool(((bandwidth > 0) & bandwidth.isfinite()).all()))

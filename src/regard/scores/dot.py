@@ -22,14 +22,7 @@ class ScaledDot(Score):
         """Check the numbers; the only parameter is the sink."""
         super().__init__()
         _check_finite("scale", scale)
-        _check_finite("softcap", softcap)
-        if softcap is not None and softcap <= 0:
-            raise RegardError(
-                "softcap",
-                got=repr(softcap),
-                needed="a positive number, or None for no cap",
-                repair="Pass the largest score that may be reached.",
-            )
+        check_softcap(softcap)
         self.scale = scale
         self.softcap = softcap
         if sink is not None:
@@ -146,6 +139,18 @@ def _direction(tokens: Tensor) -> Tensor:
     tokens = tokens / largest.masked_fill(largest == 0, 1.0)
     squared = tokens.square().sum(-1, keepdim=True)
     return tokens * squared.masked_fill(squared == 0, 1.0).rsqrt()
+
+
+def check_softcap(softcap: float | None) -> None:
+    """Refuse a cap under which no score fits."""
+    _check_finite("softcap", softcap)
+    if softcap is not None and softcap <= 0:
+        raise RegardError(
+            "softcap",
+            got=repr(softcap),
+            needed="a positive number, or None for no cap",
+            repair="Pass the largest score that may be reached.",
+        )
 
 
 def _check_finite(argument: str, number: object) -> None:

@@ -30,7 +30,7 @@ class Rotary(Score):
             raise RegardError(
                 "base", got=repr(base), needed="a positive finite number", repair="The usual base is 10000."
             )
-        self.score = named_score(score) if isinstance(score, str) else score
+        self.score = type(named_score(score))() if isinstance(score, str) else score
         self.base = base
 
     def prepare_query(self, query: Tensor, first: int = 0) -> Tensor:

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from regard.errors import RegardError
 from regard.scores.forms import Form
-from regard.shapes import broadcast_batch, describe
+from regard.shapes import broadcast_batch, describe, is_autocast
 
 
 class Score(nn.Module, ABC):
@@ -63,7 +63,7 @@ def check_dim(argument: str, tensor: Tensor, dim: int, score: str) -> None:
 
 def check_dtype(argument: str, tokens: Tensor, parameter: Tensor, score: str) -> None:
     """Refuse tokens of another dtype than the parameters; autocast reconciles them, except with float64."""
-    casts = torch.is_autocast_enabled(tokens.device.type) and tokens.dtype != torch.float64
+    casts = is_autocast(tokens.device) and tokens.dtype != torch.float64
     if tokens.dtype != parameter.dtype and not casts:
         raise RegardError(
             argument,

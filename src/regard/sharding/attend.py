@@ -2,13 +2,13 @@
 
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
 from regard.backends.problem import Bias
 from regard.masks import Mask
 from regard.pooling.prepare import Settings, to_autocast
 from regard.scores.names import ScoreLike
+from regard.shapes import is_autocast
 from regard.sharding.pool import pool_shards
 from regard.sharding.pose import pose_plainly
 
@@ -72,6 +72,6 @@ def attend(
 
 def _cast(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Under autocast the tokens take its dtype, as those of `regard.attend` do."""
-    if not torch.is_autocast_enabled(query.device.type):
+    if not is_autocast(query.device):
         return query, key, value
     return to_autocast(query), to_autocast(key), to_autocast(value)

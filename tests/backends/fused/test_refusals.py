@@ -94,7 +94,7 @@ def test_auto_never_takes_it_on_a_cpu():
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="auto takes triton on a GPU")
 def test_auto_takes_it_on_a_gpu_unless_it_is_small():
-    small, large = (torch.randn(2, tokens, 64, device="cuda") for tokens in (64, 1024))
+    small, large = (torch.randn(2, tokens, 64, device="cuda") for tokens in (64, 2048))
     assert regard.why(small, small, small, "gaussian").backend == "reference"
     assert regard.why(large, large, large, "gaussian").backend == "triton"
     assert regard.why(large, large, large, "gaussian", dropout=0.5).backend == "blocked"

@@ -25,7 +25,9 @@ def row_blocks(problem: Problem) -> list[slice]:
     if queries == 0:
         return [slice(0, 0)]
     budget = BLOCK_ELEMENTS.get(problem.value.device.type, BLOCK_ELEMENTS["cuda"])
-    height = min(max(budget * queries // max(problem.work, 1), FEWEST_QUERIES), queries)
+    height = max(budget * queries // max(problem.work, 1), FEWEST_QUERIES)
+    if height >= queries:  # said apart: a compiler then has one graph for all lengths up to here
+        return [slice(0, queries)]
     return [slice(start, min(start + height, queries)) for start in range(0, queries, height)]
 
 
@@ -40,8 +42,7 @@ def by_rows(problem: Problem, function: Callable[[slice], tuple[Tensor, ...]]) -
 
 def run(problem: Problem) -> tuple[Tensor, Tensor]:
     """Output (*batch, queries, value_dim) and log_mass (*batch, queries)."""
-    parts = by_rows(problem, lambda rows: equations.pool(problem, rows))
-    outputs, log_masses = zip(*parts, strict=True)
-    if len(parts) == 1:
-        return outputs[0], log_masses[0]
+    if len(row_blocks(problem)) == 1:
+        return equations.pool(problem)
+    outputs, log_masses = zip(*by_rows(problem, lambda rows: equations.pool(problem, rows)), strict=True)
     return torch.cat(outputs, dim=-2), torch.cat(log_masses, dim=-1)

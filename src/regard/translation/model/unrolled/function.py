@@ -71,7 +71,7 @@ def unroll(
     words, first, key, value = (tensor.to(dtype) for tensor in (words, first, key, value))
     chosen = _choose(parts, key)
     bias = torch.zeros(real.shape, dtype=value.dtype, device=value.device).masked_fill_(~real, float("-inf"))
-    with full_precision(value.device.type):
+    with full_precision(value.device):
         states, contexts = _Unrolled.apply(chosen, bias, words, first, key, value, *weights, *(conditional or ()))
     return states.transpose(0, 1), contexts.transpose(0, 1)
 
