@@ -81,3 +81,28 @@ def test_json_has_a_width_for_each_column_and_no_nan(file, capsys, tmp_path):
     told = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
     assert told["bandwidth"] == [2.0, 3.0]
     assert told["left_out_r2"] is None
+
+
+def test_two_results_do_not_share_a_file(file, tmp_path, capsys):
+    given = ["--x", "times", "--y", "accel", "--out", str(tmp_path / "a.svg"), "--predictions", str(tmp_path / "a.svg")]
+    assert run(["regress", str(file), *given]) != 0
+    assert "which out is written to as well" in capsys.readouterr().err
+    assert not (tmp_path / "a.svg").exists()
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_json_of_numbers_beyond_all_numbers(capsys, tmp_path):
+    large = tmp_path / "large.csv"
+    large.write_text("x,y\n" + "\n".join(f"{i},{(i % 3 - 1) * 1e200}" for i in range(12)), encoding="utf-8")
+    assert run(["regress", str(large), "--x", "x", "--y", "y", "--bandwidth", "0.3", "--json"]) == 0
+    json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+
+
+def test_names_of_columns_are_no_formulas(capsys, tmp_path):
+    priced = tmp_path / "priced.csv"
+    priced.write_text("cost $^$,A ($) to B ($)\n" + "\n".join(f"{i},{i * i}" for i in range(12)), encoding="utf-8")
+    given = ["--x", "cost $^$", "--y", "A ($) to B ($)", "--bandwidth", "2", "--out", str(tmp_path / "priced.svg")]
+    assert run(["regress", str(priced), *given]) == 0
+    drawn = (tmp_path / "priced.svg").read_text(encoding="utf-8")
+    assert "cost $^$" in drawn
+    assert "A ($) to B ($)" in drawn

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from matplotlib import pyplot
 
 from regard import plots
 from regard.errors import RegardError
@@ -44,3 +45,25 @@ def test_layers_of_a_tuple_and_own_names():
         plots.heads(layers, layer=1, names=["copies"])
     with pytest.raises(RegardError, match=r"^keys: got 1 labels; needed 3"):
         plots.heads(layers, layer=1, keys=["a"])
+
+
+def test_a_row_that_is_not_a_number_leaves_the_scale_to_the_others():
+    weights = torch.rand(4, 5, 5).softmax(-1)
+    weights[1, 2] = torch.nan
+    panels = plots.heads(weights)
+    most = pytest.approx(weights.nan_to_num(0).max().item())
+    assert [panel.images[0].get_clim() for panel in panels] == [(0.0, most)] * 4
+
+
+def test_names_with_dollar_signs_are_no_formulas():
+    panels = plots.heads(torch.rand(2, 3, 3), names=["a$x^$", "$^$"])
+    panels[0].figure.draw_without_rendering()
+    assert [panel.get_title("left") for panel in panels] == ["a$x^$", "$^$"]
+
+
+@pytest.mark.parametrize(("wrong", "said"), [({"columns": 0}, "columns: got 0"), ({"darkest": 0.0}, "darkest: got 0")])
+def test_what_is_refused_leaves_no_figure(wrong, said):
+    before = pyplot.get_fignums()
+    with pytest.raises(RegardError, match=said):
+        plots.heads(torch.rand(2, 3, 3), **wrong)
+    assert pyplot.get_fignums() == before

@@ -126,3 +126,20 @@ def test_a_common_scale_without_a_bar():
     plots.heatmap([[0.1, 0.9]], darkest=2.0, bar=False, ax=ax)
     assert ax.images[0].get_clim() == (0.0, 2.0)
     assert ax.figure.axes == [ax]
+
+
+def test_where_nothing_has_weight_the_page_is_empty(axes):
+    for nothing in (torch.zeros(3, 3), torch.full((3, 3), torch.nan)):
+        assert plots.heatmap(nothing, bar=False, ax=axes).images[-1].get_clim() == (0.0, 1.0)
+
+
+def test_without_labels_cells_are_numbered_by_whole_numbers(axes):
+    plots.heatmap(torch.rand(3, 3), bar=False, ax=axes)
+    places = [*axes.get_xticks(), *axes.get_yticks()]
+    assert all(place == round(place) for place in places)
+
+
+def test_names_of_the_sides_are_no_formulas(axes):
+    plots.heatmap(torch.rand(2, 2), names=("cost $^$", "a$_$"), bar=False, ax=axes)
+    axes.figure.draw_without_rendering()
+    assert (axes.get_ylabel(), axes.get_xlabel()) == ("cost $^$", "a$_$")

@@ -57,3 +57,10 @@ def test_a_long_sentence_makes_a_long_figure():
 def test_more_heads_than_colours_are_refused(chosen):
     with pytest.raises(RegardError, match=r"^heads: got .*; needed 1 to 6 of them, from 0 to 7"):
         plots.links(torch.rand(8, 2, 3), QUERIES, KEYS, heads=chosen)
+
+
+def test_weight_that_is_not_drawn_is_counted_beside_what_is_not_a_number():
+    weights = torch.full((2, 4, 4), 0.25)
+    weights[1, 2] = torch.nan
+    axes = plots.links(weights, "abcd", "abcd", threshold=0.3)
+    assert axes.get_xlabel().startswith("100% of the weight")

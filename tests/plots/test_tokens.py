@@ -1,6 +1,7 @@
 """Tokens as names: short, and never on top of each other."""
 
 import itertools
+from xml.etree import ElementTree
 
 import pytest
 
@@ -42,3 +43,11 @@ def test_widths_are_those_of_the_text_and_leave_nothing_behind():
     short, long = text_widths(axes, ["ab", "abababab"], type_of(["ab"]))
     assert long == pytest.approx(4 * short, rel=0.15)
     assert not axes.texts
+
+
+def test_control_characters_and_halves_of_pairs_can_be_written_and_read(tmp_path):
+    labels = as_labels(["\x00", "\x1b[0m", "\x0b", "\x7f", "\x85", "\ud800", "a\tb"])
+    assert labels == ["\ufffd", "\ufffd[0m", *["\ufffd"] * 4, "a⇥b"]
+    figure, (axes,) = plots.canvas(3, 2)
+    axes.set_title("".join(labels))
+    ElementTree.parse(plots.save_as(figure, tmp_path / "signs.svg"))

@@ -38,3 +38,10 @@ def test_values_below_zero_keep_their_floor():
 def test_what_has_no_lines_is_refused(history, said):
     with pytest.raises(RegardError, match=said):
         plots.training(history)
+
+
+def test_every_line_is_drawn_and_can_be_told_from_the_others():
+    (panel,) = plots.training({"loss $^$": {f"run {number} $^$": [3, 2, 1] for number in range(8)}})
+    panel.figure.draw_without_rendering()
+    looks = {(line.get_color(), line.get_linestyle()) for line in panel.lines}
+    assert len(panel.lines) == len(looks) == 8

@@ -68,3 +68,14 @@ def test_bad_files(client, text, said):
 def test_a_column_that_is_not_there(client):
     answer = ask(client, "alpha,beta\n1,2\n", x="alpa")
     assert "Did you mean 'alpha'?" in answer.json()["error"]
+
+
+@pytest.mark.parametrize("sign", ["\x85", "\u2028", "\x0c"], ids=ascii)
+def test_what_ends_no_line_in_csv_ends_none_here(client, sign):
+    told = ask(client, f"n,a,b\nx{sign}y,1,2\nq,2,3\n").json()
+    assert (told["x"], told["y"]) == ([1, 2], [2, 3])
+
+
+def test_a_name_of_two_lines(client):
+    told = ask(client, '"a\nb",c\n1,2\n2,3\n').json()
+    assert (told["x_name"], told["x"], told["y"]) == ("a\nb", [1, 2], [2, 3])

@@ -13,9 +13,18 @@ def check_can_write(read: Iterable[Path | None] = (), **paths: Path | None) -> N
     read: the files that the command reads. paths: the flag and its file; None where it was not given.
     """
     reading = {path.resolve() for path in read if path is not None}
+    writing: dict[Path, str] = {}
     for flag, path in paths.items():
         if path is None:
             continue
+        is_special = path.exists() and not path.is_file()  # a device takes any number of writers
+        if (other := writing.setdefault(path.resolve(), flag)) != flag and not is_special:
+            raise RegardError(
+                flag,
+                got=f"{path}, which {other} is written to as well",
+                needed="another file",
+                repair="One would overwrite the other.",
+            )
         if path.resolve() in reading:
             raise RegardError(
                 flag, got=f"{path}, which is read", needed="another file", repair="It would be overwritten."

@@ -3,6 +3,7 @@
 import sys
 from contextlib import nullcontext, redirect_stdout
 from json import dumps
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -128,8 +129,9 @@ def as_json(wishes: "Wishes", fitted: "Fitted") -> str:
         "left_out_r2": fitted.left_out_r2,
         "notes": list(fitted.notes),
     }
-    finite = {name: None if value != value else value for name, value in found.items()}  # JSON has no NaN
-    return dumps(finite, indent=1, ensure_ascii=False)
+    # JSON has neither NaN nor infinities.
+    finite = {name: None if isinstance(x, float) and not isfinite(x) else x for name, x in found.items()}
+    return dumps(finite, indent=1, ensure_ascii=False, allow_nan=False)
 
 
 def _refusal(argument: str, got: str, needed: str, repair: str) -> RegardError:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from regard.errors import RegardError
-from regard.plots.heatmaps import paint
+from regard.plots.heatmaps import check_darkest, heaviest, paint
 from regard.plots.look import figure_of, new_panels
 from regard.plots.numbers import Numbers
-from regard.plots.tokens import as_labels, check_tokens, name_columns, name_rows, type_of
+from regard.plots.tokens import as_labels, check_tokens, name_columns, name_rows, set_as_words, type_of
 from regard.plots.weights import as_heads
 
 if TYPE_CHECKING:
@@ -53,16 +53,21 @@ def heads(
         raise RegardError(
             "names", got=f"{len(titles)} for {count} heads", needed="one for each head", repair="Leave them out."
         )
+    check_darkest(darkest)
+    if isinstance(columns, bool) or not isinstance(columns, int) or columns < 1:
+        raise RegardError(
+            "columns", got=repr(columns), needed="a whole number from 1", repair="It is how many heads stand in a row."
+        )
     width, height = (min(max(SMALLEST, CELL * size), LARGEST) for size in (cells, rows))
     with new_panels(count, columns=columns, same_scales=True) as panels:
         across = min(columns, count)
         down = -(-count // across)
         figure = figure_of(panels[0])
         figure.set_size_inches(across * width + 1.5, down * (height + 0.3) + 0.7)
-        heaviest = float(table.max()) if darkest is None else darkest
+        most = heaviest(table) if darkest is None else darkest
         for head, panel in enumerate(panels):
-            paint(panel, table[head], heaviest)
-            panel.set_title(titles[head], fontsize=8)
+            paint(panel, table[head], most)
+            set_as_words(panel.set_title(titles[head], fontsize=8))
             panel.tick_params(length=2)
             panel.locator_params(integer=True, nbins=5)
             # The lowest panel of each column, which the one below it would otherwise have named.

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from regard.errors import RegardError
 from regard.plots.cells import Cells, cells_on, fit_figure
 from regard.plots.look import axes_or_new, canvas, house_style, weight_colours
 from regard.plots.numbers import Numbers, as_array
-from regard.plots.tokens import as_labels, check_tokens, name_columns, name_rows
+from regard.plots.tokens import as_labels, check_tokens, name_columns, name_rows, set_as_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,6 +43,7 @@ def heatmap(
         ax: where to draw; without it, a new figure, sized to its tokens.
     """
     table, down, across = _checked(weights, queries, keys)
+    check_darkest(darkest)
     with axes_or_new(ax) as drawn:
         if ax is None:
             cells = fit_figure(drawn, table.shape, down, across, bar=bar)
@@ -83,8 +85,10 @@ def _draw(
     """labels: of the rows and of the columns."""
     down, across = labels
     paint(drawn, table, darkest)
+    drawn.locator_params(integer=True)
     drawn.set_ylabel(names[0])
     drawn.set_xlabel(names[1])
+    set_as_words(drawn.yaxis.label, drawn.xaxis.label)
     if across is not None:
         name_columns(drawn, across, cells.column, cells.style)
     if down is not None:
@@ -95,5 +99,20 @@ def _draw(
 
 
 def paint(ax: Axes, table: np.ndarray, darkest: float | None) -> None:
-    """The cells alone: 0 is the page."""
-    ax.imshow(table, cmap=weight_colours(ax), vmin=0.0, vmax=darkest, aspect="auto", interpolation="none")
+    """The cells alone: 0 is the page, and so is what is not a number."""
+    most = heaviest(table) if darkest is None else darkest
+    ax.imshow(table, cmap=weight_colours(ax), vmin=0.0, vmax=most, aspect="auto", interpolation="none")
+
+
+def heaviest(table: np.ndarray) -> float:
+    """The largest weight; 1 where none is above 0, so that 0 stays the page."""
+    most = float(table[np.isfinite(table)].max(initial=0.0))
+    return most if most > 0 else 1.0
+
+
+def check_darkest(darkest: float | None) -> None:
+    """Refuse a scale that has no end above 0."""
+    if darkest is not None and not 0 < darkest < np.inf:
+        raise RegardError(
+            "darkest", got=f"{darkest}", needed="a weight above 0", repair="Pass 1.0, or leave it out for the heaviest."
+        )

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from regard.plots.look import COLOURS, axes_or_new
+from regard.plots.look import axes_or_new, line_style
+from regard.plots.tokens import set_as_words
 from regard.pooling import inspect
 from regard.scores.names import ScoreLike
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 PLACES = 601
-DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)))
 
 
 def kernels(scores: Mapping[str, ScoreLike], *, farthest: float = 3.0, ax: Axes | None = None) -> Axes:
@@ -32,12 +32,10 @@ def kernels(scores: Mapping[str, ScoreLike], *, farthest: float = 3.0, ax: Axes 
     drawings = {name: _heights(score, distance) for name, score in scores.items()}
     with axes_or_new(ax) as drawn:
         for index, (name, heights) in enumerate(drawings.items()):
-            # Beyond the colours that stay apart, dashes tell them apart.
-            style = DASHES[index // len(COLOURS) % len(DASHES)]
-            drawn.plot(distance, heights, color=COLOURS[index % len(COLOURS)], linestyle=style, label=name)
+            drawn.plot(distance, heights, **line_style(index), label=name)
         drawn.set(xlabel="distance d = q − k", ylabel="f(d)", xlim=(-farthest, farthest), ylim=(0, None))
         if drawings:
-            drawn.legend(loc="best")
+            set_as_words(*drawn.legend(loc="best").get_texts())
     return drawn
 
 

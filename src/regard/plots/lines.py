@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from regard.errors import RegardError
-from regard.plots.look import COLOURS, POINTS, axes_or_new, ink
+from regard.plots.look import COLOURS, POINTS, axes_or_new, ink, line_style
 from regard.plots.numbers import Numbers, as_array
+from regard.plots.tokens import set_as_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,7 +59,7 @@ def curves(
         if true_heights is not None:
             drawn.plot(at, true_heights, color=ink(drawn), linestyle=(0, (4, 2)), linewidth=1.2, label="truth")
         for index, (name, height) in enumerate(heights.items()):
-            drawn.plot(at, height, color=COLOURS[index % len(COLOURS)], label=name)
+            drawn.plot(at, height, **line_style(index), label=name)
     return drawn
 
 
@@ -107,7 +108,7 @@ def fit(
         band(x, found.lower, found.upper, label=label, ax=drawn)
         curves(x, {name: found.mean}, truth=truth, points=points, ax=drawn)
         drawn.set(xlabel="x", ylabel="y")
-        drawn.legend(loc="best")
+        set_as_words(*drawn.legend(loc="best").get_texts())
     return drawn
 
 

@@ -63,7 +63,7 @@ def links(
         _tokens(drawn, left, right, style)
         for head, matrix, colour in zip(chosen, shown, COLOURS, strict=False):
             _lines(drawn, matrix, threshold, colour, f"head {head}")
-        hidden = float(shown[shown < threshold].sum() / max(shown.sum(), 1e-30))
+        hidden = float(np.nansum(shown[shown < threshold]) / max(np.nansum(shown), 1e-30))
         note = f"{100 * hidden:.0f}% of the weight is in lines below {threshold:g}, not drawn"
         drawn.set_xlabel(note if hidden >= 0.005 else "", fontsize=7)
         drawn.set_title("query", loc="left", fontsize=8)

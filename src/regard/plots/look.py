@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from regard.errors import RegardError
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's colours stay apart under every common colour blindness; black is kept for the truth.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)))
 TRUTH = "#000000"
 POINTS = "#8A8A8A"
 # One hue from paper white: no weight, no ink; and lightness alone carries the order.
@@ -111,13 +112,17 @@ def new_panels(count: int, *, columns: int | None = None, same_scales: bool = Fa
     with house_style():
         columns = count if columns is None else min(columns, count)
         rows = -(-count // columns)
-        _, table = pyplot.subplots(
+        figure, table = pyplot.subplots(
             rows, columns, squeeze=False, layout="constrained", sharex=same_scales, sharey=same_scales
         )
         panels = list(table.flat)
         for spare in panels[count:]:
             spare.set_visible(False)
-        yield panels[:count]
+        try:
+            yield panels[:count]
+        except BaseException:
+            pyplot.close(figure)  # what is refused leaves no figure behind
+            raise
 
 
 def _require_matplotlib() -> None:
@@ -130,6 +135,11 @@ def _require_matplotlib() -> None:
             needed="matplotlib, which draws every figure",
             repair='Install it with pip install "regard[plots]".',
         ) from None
+
+
+def line_style(index: int) -> dict[str, Any]:
+    """Colour and dashes of the line of that number: beyond the colours that stay apart, dashes tell lines apart."""
+    return {"color": COLOURS[index % len(COLOURS)], "linestyle": DASHES[index // len(COLOURS) % len(DASHES)]}
 
 
 def figure_of(ax: Axes) -> Figure:

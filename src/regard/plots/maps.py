@@ -9,6 +9,7 @@ import numpy as np
 from regard.errors import RegardError
 from regard.plots.look import VALUES, axes_or_new
 from regard.plots.numbers import Numbers, as_array
+from regard.plots.tokens import set_as_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,5 +60,6 @@ def height_map(
                 edgecolors="white", linewidths=0.5,
             )  # fmt: skip
         scale = drawn.figure.colorbar(image, ax=drawn, label=label, fraction=0.05, pad=0.02)
+        set_as_words(scale.ax.yaxis.label)
         scale.outline.set_visible(False)
     return drawn

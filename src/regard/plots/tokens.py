@@ -11,9 +11,12 @@ from regard.plots.fonts import families_for
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.text import Text
 
 BLANK = "␣"
-SIGNS = str.maketrans({"\n": "↵", "\r": "↵", "\t": "⇥"})
+# Control characters and halves of pairs have no shape, and no place in an SVG file.
+SHAPELESS = (*range(0x20), *range(0x7F, 0xA0), *range(0xD800, 0xE000), 0xFFFE, 0xFFFF)
+SIGNS = {**dict.fromkeys(SHAPELESS, "\ufffd"), ord("\n"): "↵", ord("\r"): "↵", ord("\t"): "⇥"}
 LONGEST = 24
 # Inches between two names on one level, and the most levels on which the names of columns stand below each other.
 GAP, LEVELS = 0.08, 3
@@ -51,6 +54,12 @@ def type_of(*columns: Sequence[str] | None, size: float | None = None) -> dict[s
     words = [word for labels in columns if labels is not None for word in labels]
     style: dict[str, Any] = {"fontfamily": families_for(words), "parse_math": False}
     return style if size is None else {**style, "fontsize": size}
+
+
+def set_as_words(*texts: Text) -> None:
+    """Texts that hold a user's words: the same for what stands there already, in legends, titles and axes."""
+    for text in texts:
+        text.set(**type_of([text.get_text()]))
 
 
 def text_widths(ax: Axes, labels: Sequence[str], style: Mapping[str, Any]) -> list[float]:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from regard.errors import RegardError
-from regard.plots.look import COLOURS, POINTS, figure_of, new_panels
+from regard.plots.look import POINTS, figure_of, line_style, new_panels
+from regard.plots.tokens import set_as_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,15 +50,16 @@ def training(
             _panel(panel, what, parts, places, axis)
             if kept is not None:
                 panel.axvline(kept, color=POINTS, linewidth=0.8, linestyle=(0, (4, 2)), zorder=0, label="kept")
-            panel.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0)
+            legend = panel.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0)
+            set_as_words(panel.xaxis.label, panel.yaxis.label, *legend.get_texts())
     return panels
 
 
 def _panel(ax: Axes, what: str, parts: Mapping[str, np.ndarray], places: np.ndarray, axis: str) -> None:
-    for (name, values), colour in zip(parts.items(), COLOURS, strict=False):
+    for index, (name, values) in enumerate(parts.items()):
         measured = np.isfinite(values)
         mark = "o" if measured.sum() <= FEW else None
-        ax.plot(places[measured], values[measured], color=colour, marker=mark, markersize=3, label=name)
+        ax.plot(places[measured], values[measured], **line_style(index), marker=mark, markersize=3, label=name)
     ax.set(xlabel=axis, ylabel=what)
     ax.locator_params(axis="x", integer=True)
     if all(np.nanmin(values, initial=0.0) >= 0 for values in parts.values()):

@@ -1,6 +1,7 @@
 """A CSV file as the page sends it: its columns, and two of them as points."""
 
 import csv
+import io
 import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -54,7 +55,7 @@ class Table(NamedTuple):
 
 def _look(text: str) -> Table:
     """What is in a text, by its first lines; one without names gets some."""
-    lines = [line for line in text.lstrip("\ufeff").splitlines() if line.strip()]
+    lines = [line for line in io.StringIO(text.lstrip("\ufeff"), newline="") if line.strip()]
     if not lines:
         raise RegardError(
             "file",
@@ -72,9 +73,9 @@ def _look(text: str) -> Table:
     names, body = rows[0], rows[1:]
     if all(_is_number(cell) for cell in names):
         names, body = [f"column {number}" for number in range(1, len(names) + 1)], rows
-        lines.insert(0, separator.join(names))
+        lines.insert(0, separator.join(names) + "\n")
     held = {name: [row[place] for row in body if place < len(row)] for place, name in enumerate(names) if name}
-    return Table("\n".join(lines), list(held), [name for name, cells in held.items() if _holds_numbers(cells)])
+    return Table("".join(lines), list(held), [name for name, cells in held.items() if _holds_numbers(cells)])
 
 
 def _holds_numbers(cells: list[str]) -> bool:

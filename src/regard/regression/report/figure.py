@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from regard import plots
+from regard.plots.tokens import set_as_words
 from regard.regression.report.fitted import Fitted
 from regard.regression.report.places import axes_over
 from regard.regression.report.wishes import Wishes
@@ -42,6 +43,7 @@ def _curve(wishes: Wishes, fitted: Fitted, shown: np.ndarray, ax: Axes) -> None:
     label = f"{100 * wishes.level:g}% band of the estimator's mean,\nnot of the true curve"
     plots.band(places, found.lower, found.upper, label=label, ax=ax)
     ax.set(xlabel=wishes.x[0], ylabel=wishes.y)
+    set_as_words(ax.xaxis.label, ax.yaxis.label)
     ax.figure.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=3)
 
 
@@ -52,6 +54,7 @@ def _map(wishes: Wishes, fitted: Fitted, shown: np.ndarray, ax: Axes) -> None:
     points = (*fitted.x[shown].T, fitted.y[shown])
     plots.height_map(across, up, heights, points=points, label=f"{wishes.y}: map fitted, dots observed", ax=ax)
     ax.set(xlabel=wishes.x[0], ylabel=wishes.x[1])
+    set_as_words(ax.xaxis.label, ax.yaxis.label)
 
 
 def _width(wishes: Wishes, fitted: Fitted) -> str:
