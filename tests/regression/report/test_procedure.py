@@ -46,3 +46,14 @@ def test_nothing_is_written_or_told_where_something_is_wrong(noisy, tmp_path, ca
         run(wishes)
     assert capsys.readouterr().out == ""
     assert [path.name for path in tmp_path.iterdir()] == ["noisy.csv"]
+
+
+def test_files_are_written_before_anybody_may_stop_listening(noisy, tmp_path, monkeypatch):
+    def leave(*_):
+        raise BrokenPipeError
+
+    monkeypatch.setattr("builtins.print", leave)
+    with pytest.raises(BrokenPipeError):
+        run(Wishes(noisy, ("x",), "y", bandwidth="1", out=tmp_path / "fit.svg", predictions=tmp_path / "fit.csv"))
+    assert (tmp_path / "fit.svg").exists()
+    assert (tmp_path / "fit.csv").exists()

@@ -10,22 +10,24 @@ DRAWN = (1, 2)
 
 
 def run(asked: Wishes) -> Fitted:
-    """Fit a file, print its table, write what was asked for; what is wrong is refused before anything is written."""
+    """Fit a file, write what was asked for, print its table; what is wrong is refused before anything is written.
+
+    Files come first: whoever reads what is printed may leave before its end.
+    """
     wishes.check(asked)
     if asked.out is not None:
         plots.check_format(asked.out)
     elsewhere = places.elsewhere(asked)
     fitted = fit(asked)
-    print(table.tell(asked, fitted))
-    for note in fitted.notes:
-        print(f"note: {note}")
-    if asked.out is not None:
-        print(_draw(asked, fitted))
-    if asked.predictions is not None:
-        rows, notes = predictions.write(asked, fitted, elsewhere)
-        for note in notes:
-            print(f"note: {note}")
-        print(f"wrote {asked.predictions}, {rows} rows")
+    said = [table.tell(asked, fitted), *(f"note: {note}" for note in fitted.notes)]
+    try:
+        if asked.out is not None:
+            said.append(_draw(asked, fitted))
+        if asked.predictions is not None:
+            rows, notes = predictions.write(asked, fitted, elsewhere)
+            said += [*(f"note: {note}" for note in notes), f"wrote {asked.predictions}, {rows} rows"]
+    finally:
+        print("\n".join(said))
     return fitted
 
 
