@@ -22,6 +22,7 @@ class Attention(nn.Module):
     dropout: the probability with which a weight is dropped, in training only.
     bias: added to the scores: a tensor, a parameter, or a callable of positions such as `Alibi(heads)`.
 
+    >>> import torch
     >>> layer = Attention("gaussian")
     >>> memory = layer.remember(torch.tensor([[0.0], [1.0]]), torch.tensor([[0.0], [1.0]]))
     >>> layer.recall(torch.tensor([[0.5]]), memory)
