@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from regard.cli.app import run
 from regard.translation import lab
 
@@ -25,3 +27,10 @@ def test_a_refusal_is_one_line(tmp_path, capsys):
 def test_the_help_names_the_verb(capsys):
     assert run(["--help"]) == 0
     assert "lab" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("wrong", [["--seeds", "0"], ["--workers", "0"], ["--device", "nope"]], ids=str)
+def test_what_is_refused_leaves_no_folder(wrong, tmp_path, capsys):
+    assert run(["lab", "--out", str(tmp_path / "lab"), *wrong]) != 0
+    assert capsys.readouterr().err.count("\n") == 1
+    assert not (tmp_path / "lab").exists()

@@ -64,3 +64,10 @@ def test_weight_that_is_not_drawn_is_counted_beside_what_is_not_a_number():
     weights[1, 2] = torch.nan
     axes = plots.links(weights, "abcd", "abcd", threshold=0.3)
     assert axes.get_xlabel().startswith("100% of the weight")
+
+
+def test_one_head_by_its_number():
+    weights = torch.rand(3, 4, 4).softmax(-1)
+    plots.links(weights, "abcd", "abcd", heads=1)
+    with pytest.raises(RegardError, match=r"heads: got \[1\.5\]"):
+        plots.links(weights, "abcd", "abcd", heads=1.5)

@@ -48,3 +48,9 @@ def test_tokens_name_rows_and_columns_and_a_legend_says_what_ink_means(close_fig
 def test_a_large_mask_has_no_hair_lines(axes):
     plots.mask(Mask.causal(), 200, 200, ax=axes)
     assert len(axes.get_xticks(minor=True)) == 0
+
+
+def test_sizes_of_numpy_are_sizes_and_nothing_is_no_picture():
+    assert plots.mask(Mask.causal(), np.int64(3), np.int64(4)).images[0].get_array().shape == (3, 4)
+    with pytest.raises(RegardError, match="queries: got 0"):
+        plots.mask(Mask.causal(), 0, 0)

@@ -19,3 +19,9 @@ def test_everything_becomes_float64(given):
 def test_everything_else_is_refused(given):
     with pytest.raises(RegardError, match=r"^x: got .*; needed numbers of shape \(count\), at least one"):
         as_array("x", given, axes=("count",))
+
+
+def test_lists_of_tensors_of_any_kind_and_sparse_ones():
+    rows = [torch.tensor([0.5, 0.25], requires_grad=True).bfloat16()] * 3
+    np.testing.assert_array_equal(as_array("weights", rows, axes=("queries", "keys")), [[0.5, 0.25]] * 3)
+    np.testing.assert_array_equal(as_array("weights", torch.eye(3).to_sparse(), axes=("queries", "keys")), np.eye(3))

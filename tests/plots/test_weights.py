@@ -64,3 +64,10 @@ def test_our_own_record():
 def test_what_is_not_said_is_asked_for(weights, chosen, said):
     with pytest.raises(RegardError, match=said):
         as_heads(weights, **chosen)
+
+
+def test_layers_may_be_arrays_and_rows_are_no_layers():
+    layers = tuple(np.random.default_rng(0).random((2, 1, 3, 4, 4)))
+    np.testing.assert_array_equal(as_heads(layers, layer=1), layers[1][0])
+    rows = list(torch.rand(4, 4))
+    np.testing.assert_array_equal(as_heads(rows), torch.stack(rows)[None].double().numpy())

@@ -83,8 +83,10 @@ def _legend(ax: Axes, count: int) -> None:
 
 
 def _chosen(heads: Sequence[int] | None, count: int) -> list[int]:
-    chosen = list(range(count)) if heads is None else list(heads)
-    if not 1 <= len(chosen) <= len(COLOURS) or any(not 0 <= head < count for head in chosen):
+    chosen = list(range(count)) if heads is None else list(heads) if isinstance(heads, Sequence) else [heads]
+    if not 1 <= len(chosen) <= len(COLOURS) or any(
+        not isinstance(head, int) or not 0 <= head < count for head in chosen
+    ):
         raise RegardError(
             "heads",
             got=f"{count} heads and no choice" if heads is None else f"{chosen}",

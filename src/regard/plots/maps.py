@@ -38,11 +38,11 @@ def height_map(
     """
     across, up = as_array("x", x, axes=("columns",)), as_array("y", y, axes=("rows",))
     table = as_array("heights", heights, axes=("rows", "columns"))
-    if table.shape != (len(up), len(across)):
+    if table.shape != (len(up), len(across)) or min(table.shape) < 2:
         raise RegardError(
             "heights",
             got=f"shape {table.shape}",
-            needed=f"({len(up)}, {len(across)}): a row for each y, a column for each x",
+            needed=f"({len(up)}, {len(across)}): a row for each y, a column for each x, two or more of both",
             repair="Transpose them, or evaluate them on the grid of x and y.",
         )
     samples = None if points is None else [as_array("points", part, axes=("samples",)) for part in points]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Integral
 from typing import TYPE_CHECKING
 
 from regard.errors import RegardError
@@ -41,7 +42,7 @@ def mask(
         at: which matrix of that batch; the first by default.
         ax: where to draw; without it, a new figure.
     """
-    rows, columns = (size if isinstance(size, int) else len(size) for size in (queries, keys))
+    rows, columns = _count("queries", queries), _count("keys", keys)
     table = Mask.expect(mask).to_sdpa(tuple(batch), rows, columns)
     at = tuple(at) or (0,) * len(batch)
     if len(at) != len(batch) or any(not 0 <= i < size for i, size in zip(at, batch, strict=False)):
@@ -51,7 +52,7 @@ def mask(
             needed=f"one number for each batch axis of {tuple(batch)}",
             repair="Leave it out for the first matrix.",
         )
-    down, across = (None if isinstance(size, int) else as_labels(size) for size in (queries, keys))
+    down, across = (as_labels(size) if isinstance(size, Sequence) else None for size in (queries, keys))
     with axes_or_new(ax) as drawn:
         if ax is None:
             cells = fit_figure(drawn, (rows, columns), down, across, bar=False, above=LEGEND)
@@ -71,6 +72,15 @@ def mask(
         else:
             drawn.set_aspect("equal")
     return drawn
+
+
+def _count(argument: str, given: int | Sequence[object]) -> int:
+    count = len(given) if isinstance(given, Sequence) else given
+    if isinstance(count, bool) or not isinstance(count, Integral) or count < 1:
+        raise RegardError(
+            argument, got=repr(given), needed=f"at least one of the {argument}", repair="Pass a number, or the tokens."
+        )
+    return int(count)
 
 
 def _rule(ax: Axes, rows: int, columns: int) -> None:

@@ -1,6 +1,7 @@
 """What a picture is drawn from: tensors of any device and dtype, arrays and lists, as NumPy arrays."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -12,8 +13,9 @@ Numbers = Tensor | np.ndarray | Sequence[float] | Sequence[Sequence[float]] | Se
 
 def as_array(argument: str, numbers: Numbers, *, axes: tuple[str, ...]) -> np.ndarray:
     """The numbers as float64, refused unless they have exactly the named axes, none of them empty."""
-    if isinstance(numbers, Tensor):
-        numbers = numbers.detach().cpu().double().numpy()
+    if isinstance(numbers, tuple | list) and any(isinstance(part, Tensor) for part in numbers):
+        numbers = [_as_plain(part) for part in numbers]
+    numbers = _as_plain(numbers)
     try:
         array = np.asarray(numbers, dtype=np.float64)
     except (TypeError, ValueError):
@@ -21,6 +23,10 @@ def as_array(argument: str, numbers: Numbers, *, axes: tuple[str, ...]) -> np.nd
     if array.ndim != len(axes) or array.size == 0:
         raise _refusal(argument, f"shape {array.shape}", axes)
     return array
+
+
+def _as_plain(numbers: object) -> Any:
+    return numbers.detach().to_dense().cpu().double().numpy() if isinstance(numbers, Tensor) else numbers
 
 
 def _refusal(argument: str, got: str, axes: tuple[str, ...]) -> RegardError:

@@ -26,7 +26,8 @@ def as_heads(weights: Numbers, *, layer: int | None = None, batch: int | None = 
         layer: which layer of a tuple; it may be left out where there is one.
         batch: which sequence of a batch; it may be left out where there is one.
     """
-    layers = [part for part in weights if isinstance(part, Tensor)] if isinstance(weights, tuple | list) else []
+    parts = weights if isinstance(weights, tuple | list) else ()
+    layers = [part for part in parts if isinstance(part, Tensor | np.ndarray) and part.ndim >= 3]
     if layers:
         weights = layers[_chosen("layer", layer, len(layers))]
     elif layer is not None:

@@ -49,17 +49,18 @@ def run(
         device: where models are trained.
         workers: how many trainings run at a time; one for each core by default.
     """
-    plots.make_folder(out)
     usable_device(device)
     if seeds is not None and seeds < 1:
         raise RegardError("seeds", got=str(seeds), needed="1 or more", repair="An interval takes at least 2.")
+    chosen, side_by_side = setting(corpus, quick=quick), workers_for(device, workers)
+    plots.make_folder(out)  # after all that may be refused: it would be left behind
     return carry_out(
-        setting(corpus, quick=quick),
+        chosen,
         out,
         home=out / "runs" / (f"{corpus}-quick" if quick else corpus),
         seeds=(1 if quick else 3) if seeds is None else seeds,
         device=device,
-        workers=workers_for(device, workers),
+        workers=side_by_side,
     )
 
 
