@@ -51,6 +51,6 @@ def test_a_large_mask_has_no_hair_lines(axes):
 
 
 def test_sizes_of_numpy_are_sizes_and_nothing_is_no_picture():
-    assert plots.mask(Mask.causal(), np.int64(3), np.int64(4)).images[0].get_array().shape == (3, 4)
+    assert plots.mask(Mask.causal(), np.int64(4), np.int64(4)).images[0].get_array().shape == (4, 4)
     with pytest.raises(RegardError, match="queries: got 0"):
         plots.mask(Mask.causal(), 0, 0)
