@@ -86,7 +86,7 @@ def test_json_has_a_width_for_each_column_and_no_nan(file, capsys, tmp_path):
 def test_two_results_do_not_share_a_file(file, tmp_path, capsys):
     given = ["--x", "times", "--y", "accel", "--out", str(tmp_path / "a.svg"), "--predictions", str(tmp_path / "a.svg")]
     assert run(["regress", str(file), *given]) != 0
-    assert "which out is written to as well" in capsys.readouterr().err
+    assert "where out is written too" in capsys.readouterr().err
     assert not (tmp_path / "a.svg").exists()
 
 

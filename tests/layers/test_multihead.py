@@ -2,6 +2,7 @@
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 from tests.bounds import assert_same
@@ -278,6 +279,13 @@ def test_a_gate_that_learns_is_switched_in_place():
     assert gate.tolist() == [1, 1]
 
 
+@pytest.mark.parametrize("heads", [{0, 1}, np.array([0, 1]), range(2), (np.int64(0), 1)], ids=str)
+def test_heads_are_switched_by_any_numbers(heads):
+    layer = MultiHeadAttention(9, 3)
+    layer.switch_off(heads)
+    assert layer.head_gate.tolist() == [0, 0, 1]
+
+
 @pytest.mark.parametrize("heads", [1.5, None, torch.tensor(0), True, "0"], ids=str)
 def test_what_is_no_number_of_a_head_is_refused(heads):
     with pytest.raises(RegardError, match="heads: got"):
@@ -289,7 +297,7 @@ def test_a_layer_on_the_meta_device_has_shapes_and_no_numbers(score):
     with torch.device("meta"):
         layer = MultiHeadAttention(8, 2, score)
         assert layer(torch.empty(2, 5, 8)).shape == (2, 5, 8)
-    assert "meta" not in repr(layer) or "bandwidth" in repr(layer)
+    assert ("bandwidth=float32 (2, 1) on meta" in repr(layer)) == (score in ("gaussian", "boxcar")), repr(layer)
     assert layer.to_empty(device="cpu").output.weight.device.type == "cpu"
 
 

@@ -68,6 +68,7 @@ def test_weight_that_is_not_drawn_is_counted_beside_what_is_not_a_number():
 
 def test_one_head_by_its_number():
     weights = torch.rand(3, 4, 4).softmax(-1)
-    plots.links(weights, "abcd", "abcd", heads=1)
+    for heads in (1, np.int64(1), np.array([1])):
+        plots.links(weights, "abcd", "abcd", heads=heads)
     with pytest.raises(RegardError, match=r"heads: got \[1\.5\]"):
         plots.links(weights, "abcd", "abcd", heads=1.5)

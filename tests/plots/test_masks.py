@@ -52,5 +52,7 @@ def test_a_large_mask_has_no_hair_lines(axes):
 
 def test_sizes_of_numpy_are_sizes_and_nothing_is_no_picture():
     assert plots.mask(Mask.causal(), np.int64(4), np.int64(4)).images[0].get_array().shape == (4, 4)
+    words = np.array(["a", "b", "c"])
+    assert plots.mask(Mask.causal(), words, words).get_xticklabels()[1].get_text() == "b"
     with pytest.raises(RegardError, match="queries: got 0"):
         plots.mask(Mask.causal(), 0, 0)

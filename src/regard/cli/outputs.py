@@ -21,7 +21,7 @@ def check_can_write(read: Iterable[Path | None] = (), **paths: Path | None) -> N
         if (other := writing.setdefault(path.resolve(), flag)) != flag and not is_special:
             raise RegardError(
                 flag,
-                got=f"{path}, which {other} is written to as well",
+                got=f"{path}, where {other} is written too",
                 needed="another file",
                 repair="One would overwrite the other.",
             )

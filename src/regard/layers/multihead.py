@@ -1,15 +1,14 @@
 """Multi-head attention over any score: split, attend, join (eq. 14)."""
 
-from collections.abc import Callable, Sequence
-from numbers import Integral
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor, nn
 
 from regard.backends.problem import Problem
 from regard.errors import RegardError
 from regard.layers import torch_weights
+from regard.layers.gate import switch
 from regard.layers.grouping import heads_problem
 from regard.layers.memory import Memory, check_pairs
 from regard.layers.one_call import one_call
@@ -192,28 +191,17 @@ class MultiHeadAttention(nn.Module):
             heads = heads * self.head_gate[:, None, None].to(heads.dtype)
         return self.output(heads.transpose(-3, -2).flatten(-2))
 
-    def switch_off(self, heads: int | Sequence[int]) -> None:
+    def switch_off(self, heads: int | Iterable[int]) -> None:
         """Silence heads: they contribute 0 to the output, so that the loss shows what they were worth.
 
         The switch is the buffer `head_gate`, (heads,) factors or None while all are on; it is not part of the state
         dict. Any such tensor may be assigned to it, to weigh heads or to take a gradient in their weight.
         """
-        self._switch(heads, 0.0)
+        switch(self, heads, 0.0)
 
-    def switch_on(self, heads: int | Sequence[int] | None = None) -> None:
+    def switch_on(self, heads: int | Iterable[int] | None = None) -> None:
         """Let heads speak again; all of them by default."""
-        self._switch(range(self.heads) if heads is None else heads, 1.0)
-
-    def _switch(self, heads: int | Sequence[int], factor: float) -> None:
-        chosen = list(heads) if isinstance(heads, Sequence) else [heads]
-        self._check_heads(chosen)
-        if isinstance(self.head_gate, nn.Parameter):  # whoever trains it keeps it
-            with torch.no_grad():
-                self.head_gate[chosen] = factor
-            return
-        gate = self.output.weight.new_ones(self.heads) if self.head_gate is None else self.head_gate.clone()
-        gate[chosen] = factor
-        self.head_gate = None if bool((gate == 1).all()) else gate
+        switch(self, range(self.heads) if heads is None else heads, 1.0)
 
     @classmethod
     def from_torch(cls, module: nn.MultiheadAttention) -> "MultiHeadAttention":
@@ -292,16 +280,6 @@ class MultiHeadAttention(nn.Module):
                 repair="Recall from what this layer's own remember returned.",
             )
         check_inputs(query[..., :1, :, :], memory.key[..., :1, :, :], memory.value[..., :1, :, :])
-
-    def _check_heads(self, chosen: list[int]) -> None:
-        for head in chosen:
-            if isinstance(head, bool) or not isinstance(head, Integral) or not -self.heads <= head < self.heads:
-                raise RegardError(
-                    "heads",
-                    got=repr(head),
-                    needed=f"numbers of heads, from 0 to {self.heads - 1}",
-                    repair="Pass for example [0, 2].",
-                )
 
     def extra_repr(self) -> str:
         """Show what the modules below do not."""

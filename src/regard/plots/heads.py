@@ -11,6 +11,7 @@ from regard.plots.look import figure_of, new_panels
 from regard.plots.numbers import Numbers
 from regard.plots.tokens import as_labels, check_tokens, name_columns, name_rows, set_as_words, type_of
 from regard.plots.weights import as_heads
+from regard.scores.score import check_positive_int
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -54,10 +55,7 @@ def heads(
             "names", got=f"{len(titles)} for {count} heads", needed="one for each head", repair="Leave them out."
         )
     check_darkest(darkest)
-    if isinstance(columns, bool) or not isinstance(columns, int) or columns < 1:
-        raise RegardError(
-            "columns", got=repr(columns), needed="a whole number from 1", repair="It is how many heads stand in a row."
-        )
+    check_positive_int("columns", columns)
     width, height = (min(max(SMALLEST, CELL * size), LARGEST) for size in (cells, rows))
     with new_panels(count, columns=columns, same_scales=True) as panels:
         across = min(columns, count)

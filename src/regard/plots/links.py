@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -83,17 +84,20 @@ def _legend(ax: Axes, count: int) -> None:
 
 
 def _chosen(heads: Sequence[int] | None, count: int) -> list[int]:
-    chosen = list(range(count)) if heads is None else list(heads) if isinstance(heads, Sequence) else [heads]
-    if not 1 <= len(chosen) <= len(COLOURS) or any(
-        not isinstance(head, int) or not 0 <= head < count for head in chosen
-    ):
+    chosen: list[Any]
+    try:
+        chosen = list(range(count) if heads is None else heads)
+    except TypeError:
+        chosen = [heads]  # a single one, or nothing that could be one
+    are_heads = all(isinstance(head, Integral) and 0 <= int(head) < count for head in chosen)
+    if not are_heads or not 1 <= len(chosen) <= len(COLOURS):
         raise RegardError(
             "heads",
             got=f"{count} heads and no choice" if heads is None else f"{chosen}",
             needed=f"1 to {len(COLOURS)} of them, from 0 to {count - 1}, so that colours stay apart",
             repair="Pass for example heads=[0, 1]; regard.plots.heads shows all.",
         )
-    return chosen
+    return [int(head) for head in chosen]
 
 
 def _size(ax: Axes, left: list[str], right: list[str], style: dict[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from numbers import Integral
 from typing import TYPE_CHECKING
 
@@ -52,7 +52,7 @@ def mask(
             needed=f"one number for each batch axis of {tuple(batch)}",
             repair="Leave it out for the first matrix.",
         )
-    down, across = (as_labels(size) if isinstance(size, Sequence) else None for size in (queries, keys))
+    down, across = (as_labels(size) if isinstance(size, Sized) else None for size in (queries, keys))
     with axes_or_new(ax) as drawn:
         if ax is None:
             cells = fit_figure(drawn, (rows, columns), down, across, bar=False, above=LEGEND)
@@ -75,7 +75,7 @@ def mask(
 
 
 def _count(argument: str, given: int | Sequence[object]) -> int:
-    count = len(given) if isinstance(given, Sequence) else given
+    count = given if isinstance(given, Integral) else len(given) if isinstance(given, Sized) else 0
     if isinstance(count, bool) or not isinstance(count, Integral) or count < 1:
         raise RegardError(
             argument, got=repr(given), needed=f"at least one of the {argument}", repair="Pass a number, or the tokens."

@@ -1,0 +1,42 @@
+"""The switch of each head: a factor of its output, 0 while it is silent."""
+
+from collections.abc import Iterable
+from numbers import Integral
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from regard.errors import RegardError
+
+if TYPE_CHECKING:
+    from regard.layers.multihead import MultiHeadAttention
+
+
+def switch(layer: "MultiHeadAttention", heads: int | Iterable[int], factor: float) -> None:
+    """Set the factor of some heads; a gate of nothing but ones is no gate."""
+    chosen = _chosen(heads, layer.heads)
+    if isinstance(layer.head_gate, nn.Parameter):  # whoever trains it keeps it
+        with torch.no_grad():
+            layer.head_gate[chosen] = factor
+        return
+    gate = layer.output.weight.new_ones(layer.heads) if layer.head_gate is None else layer.head_gate.clone()
+    gate[chosen] = factor
+    layer.head_gate = None if bool((gate == 1).all()) else gate
+
+
+def _chosen(heads: Any, count: int) -> list[int]:
+    chosen: list[Any]
+    try:
+        chosen = list(heads)
+    except TypeError:  # a single one, or nothing that could be one
+        chosen = [heads]
+    for head in chosen:
+        if isinstance(head, bool) or not isinstance(head, Integral) or not -count <= int(head) < count:
+            raise RegardError(
+                "heads",
+                got=repr(head),
+                needed=f"numbers of heads, from 0 to {count - 1}",
+                repair="Pass for example [0, 2].",
+            )
+    return [int(head) for head in chosen]
