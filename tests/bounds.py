@@ -59,6 +59,12 @@ def assert_same(found: Tensor, wanted: Tensor, dtype: torch.dtype | None = None,
     assert_close(found, wanted, band(wanted.detach().double(), 0.0, dtype), what)
 
 
+def assert_same_sums(found: Tensor, wanted: Tensor, what: str = "gradient") -> None:
+    """Two routes to sums over batch, tokens and sizes, in another order, relative to their largest entry."""
+    size = wanted.detach().abs().max()
+    assert_close(found / size, wanted / size, roundings(wanted / size, 64, found.dtype), what)
+
+
 def _largest(tensor: Tensor) -> float:
     finite = tensor.detach().double()[~torch.isneginf(tensor)]
     return finite.abs().max().item() if finite.numel() else 0.0

@@ -29,7 +29,7 @@ def assert_equal_with_gradients(ours, theirs, leaves):
     found = torch.autograd.grad(ours, leaves, cotangent)
     expected = torch.autograd.grad(theirs, leaves, cotangent)
     for left, right in zip(found, expected, strict=True):
-        bounds.assert_close(left, right, bounds.roundings(right, 16))
+        bounds.assert_close(left, right, bounds.roundings(right, 64))
 
 
 SCORED = {

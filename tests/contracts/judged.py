@@ -6,6 +6,7 @@ from tests.contracts.agreement import Case, build
 from tests.contracts.cases import SCORES, array
 
 import regard
+from regard.scores.links import CompactLink
 
 QUERIES, KEYS = 5, 7
 
@@ -26,6 +27,9 @@ def misjudged(score: str, mask: str) -> list[str]:
     wrong = []
     for name, tensor in found.items():
         expected = torch.from_numpy(getattr(right, name))
+        if name == "scores" and isinstance(getattr(call.score, "link", None), CompactLink):
+            # The logarithm is steep where a kernel ends; what is rounded is the kernel.
+            tensor, expected = tensor.exp(), expected.exp()
         measured, allowed = bounds.error(tensor, expected), bounds.roundings(expected, terms)
         if not measured <= allowed:
             wrong.append(f"{name}: error {measured:.3g}, allowed {allowed:.3g}")

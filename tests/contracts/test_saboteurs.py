@@ -102,11 +102,11 @@ BLOCKED = [
     Saboteur(links.CosineLink, "derivative", "**2", "", ("cosine_kernel",)),
     # Identity A.
     Saboteur(AdditiveTiles, "backward", "upper.mul_(pull)", "upper", ADDITIVE),
-    Saboteur(
-        AdditiveTiles, "gradients", "2 * (self.members.mT @ pull), self.query", "pull[..., :4, :], self.query", ADDITIVE
-    ),
+    Saboteur(AdditiveTiles, "gradients", "(2 * (pull @ self.members), self.q", "(pull[..., :4], self.q", ADDITIVE),
+    Saboteur(AdditiveTiles, "gradients", ".mul_(self.coefficients)", "", ADDITIVE),
+    Saboteur(AdditiveTiles, "_fractions", "first += count", "first += 0", ADDITIVE),
     Saboteur(AdditiveTiles, "backward", "sub_(products @ upper)", "add_(products @ upper)", ADDITIVE),
-    Saboteur(AdditiveTiles, "scores", "total.addcdiv_(upper, lower)", "total", ADDITIVE),
+    Saboteur(AdditiveTiles, "scores", "total.addcdiv_(upper[0], lower[0])", "pass", ADDITIVE),
     Saboteur(additive, "_products", "twice = 2 *", "twice = 1 *", ADDITIVE),
     Saboteur(AdditiveTiles, "_tanh_backward", ".neg_().add_(1)", ".neg_()", ADDITIVE, large=True),
     Saboteur(AdditiveTiles, "_tanh_scores", "range(self.query.shape[-1])", "range(1)", ADDITIVE, large=True),
@@ -156,6 +156,7 @@ def sound(scores: Sequence[str], backend: str, large: bool) -> bool:
 @pytest.fixture(autouse=True)
 def _small_tiles(monkeypatch):
     monkeypatch.setitem(sweep.TILE_ELEMENTS, "cpu", 1)
+    monkeypatch.setattr(additive, "TOGETHER", 1)
 
 
 @pytest.mark.parametrize("saboteur", BLOCKED, ids=str)

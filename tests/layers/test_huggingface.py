@@ -4,7 +4,7 @@ import functools
 
 import pytest
 import torch
-from tests.bounds import assert_same
+from tests.bounds import assert_same, assert_same_sums
 from torch import nn
 
 import regard
@@ -63,7 +63,7 @@ def assert_equal(found, wanted, tensors):
         strict=True,
     )
     for left, right in pairs:
-        assert_same(left / right.abs().max(), right / right.abs().max())
+        assert_same_sums(left, right)
 
 
 @pytest.mark.parametrize("kv_heads", [HEADS, KV_HEADS, 1])

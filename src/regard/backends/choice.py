@@ -15,7 +15,7 @@ from regard.scores.forms import AdditiveForm, DistanceForm
 # GPU, where an operation costs its launch and little else, far longer.
 SMALL = {"cpu": 2**16, "cuda": 2**27}
 # Tiles of an additive score take hundreds of operations: on a CPU its textbook form is faster up to here.
-SMALL_ADDITIVE = 2**22
+SMALL_ADDITIVE = 2**19
 # The steps of a decoder: a few queries, one for each beam. The textbook form holds these few times the keys, and tiles
 # have nothing to share among so few rows.
 FEW_QUERIES, FEW_LIMIT = 8, 2**25

@@ -27,6 +27,13 @@ def by_tanh(query, key, weight):
     return (hidden * weight.double().unsqueeze(-2)).sum(-1)
 
 
+@pytest.fixture(params=[1, 20_000, 2**18], ids=lambda count: f"{count}-together")
+def _together(request, monkeypatch):
+    """One group at a time, two and perhaps one more, or all."""
+    monkeypatch.setattr(additive, "TOGETHER", 2 * request.param)
+
+
+@pytest.mark.usefixtures("_together")
 @pytest.mark.parametrize("hidden", [1, 4, 7, 64])
 @pytest.mark.parametrize("share", [0.01, 0.1, 0.5, 1.0])
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -38,10 +45,12 @@ def test_a_score_is_off_by_at_most_the_written_bound(dtype, share, hidden):
     assert (tiles.scores(*ALL).double() - by_tanh(*operands)).abs().max() <= allowed
 
 
+@pytest.mark.usefixtures("_together")
+@pytest.mark.parametrize("hidden", [7, 20])
 @pytest.mark.parametrize("share", [0.01, 0.3, 1.0])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_gradient_is_off_by_at_most_the_written_bound(dtype, share):
-    operands = drawn(share * LARGEST_REACH[dtype], 7, dtype)
+def test_a_gradient_is_off_by_at_most_the_written_bound(dtype, share, hidden):
+    operands = drawn(share * LARGEST_REACH[dtype], hidden, dtype)
     tiles = AdditiveTiles(operands, [True] * 3)
     grad = torch.randn(2, 101, 103, dtype=torch.float64).to(dtype)
     tiles.backward(*ALL, grad.clone())
@@ -79,8 +88,12 @@ def test_one_wild_token_leaves_the_others_alone(garbage):
     assert (scores[..., others].double() - exact).abs().max() <= allowed
 
 
-def test_no_tensor_has_a_hidden_axis_over_pairs():
-    """A tile holds a numerator and a denominator for each pair; the textbook form would hold 64 hidden units."""
+def test_no_tensor_has_a_hidden_axis_over_pairs(monkeypatch):
+    """A tile holds a numerator and a denominator for each pair; the textbook form would hold 64 hidden units.
+
+    A small tile holds those of several groups, up to a number that does not grow with the tile.
+    """
+    monkeypatch.setattr(additive, "TOGETHER", 1)
     query, key, weight = drawn(1.0, 64, torch.float32, heads=1)
     tiles = AdditiveTiles([query, key, weight], [False] * 3)
     known = {x.untyped_storage().data_ptr() for x in vars(tiles).values() if isinstance(x, torch.Tensor)}

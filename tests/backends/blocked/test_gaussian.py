@@ -44,10 +44,9 @@ def test_scores_are_the_exact_ones_rounded_once(name, dim, offset):
 
 
 def test_each_query_and_each_head_may_have_its_width():
-    query, key, width = tokens(13, 2), tokens(17, 2), 0.5 + torch.rand(3, 13, 1)
+    query, key, width = tokens(1, 13, 2), tokens(1, 17, 2), 0.5 + torch.rand(3, 13, 1)
     found = product(query, key, width).scores(ROWS, COLS)
-    squared = (query.double().unsqueeze(-2) - key.double()).square().sum(-1)
-    exact = GAUSSIAN.log_kernel(squared, width.double(), torch.float64)[..., ROWS, COLS]
+    exact = exact_scores(query, key, width)
     bounds.assert_close(found, exact, bounds.roundings(exact, 2, torch.float32))
 
 

@@ -1,15 +1,24 @@
-"""The memory of tiles: one set for each shape, of the dtypes asked for."""
+"""The memory of tiles: taken once, of the dtypes asked for, long enough for the largest."""
 
 import torch
 
 from regard.backends.blocked.memory import TileMemory
 
 
-def test_tiles_of_one_shape_share_their_memory_and_others_do_not():
-    memory = TileMemory(torch.Size((2,)), torch.device("cpu"), torch.float64, torch.float32)
-    first, again = memory.at(slice(0, 3), slice(5, 9)), memory.at(slice(3, 6), slice(1, 5))
-    other = memory.at(slice(0, 3), slice(5, 8))
+def test_tiles_share_their_memory_and_the_tensors_of_a_tile_do_not():
+    memory = TileMemory(torch.device("cpu"), torch.float64, torch.float32)
+    first = memory.at(slice(0, 3), slice(5, 9), (2,), (2, 1))
+    smaller = memory.at(slice(3, 6), slice(1, 4), (2,), (2, 1))
     assert [x.dtype for x in first] == [torch.float64, torch.float32]
-    assert [tuple(x.shape) for x in (*first, *other)] == [(2, 3, 4), (2, 3, 4), (2, 3, 3), (2, 3, 3)]
-    assert [x.data_ptr() for x in first] == [x.data_ptr() for x in again]
-    assert len({x.data_ptr() for x in (*first, *other)}) == 4
+    assert [tuple(x.shape) for x in (*first, *smaller)] == [(2, 3, 4), (2, 1, 3, 4), (2, 3, 3), (2, 1, 3, 3)]
+    assert [x.data_ptr() for x in first] == [x.data_ptr() for x in smaller]
+    assert first[0].data_ptr() != first[1].data_ptr()
+    assert all(x.is_contiguous() for x in smaller)
+
+
+def test_a_stretch_that_is_too_short_grows():
+    memory = TileMemory(torch.device("cpu"), torch.float32)
+    memory.at(slice(0, 2), slice(0, 2), ())
+    (larger,) = memory.at(slice(0, 5), slice(0, 7), (3,))
+    assert larger.shape == (3, 5, 7)
+    larger.fill_(1.0)

@@ -114,6 +114,20 @@ def test_the_online_softmax_is_exact_when_the_largest_score_comes_last(monkeypat
     bounds.assert_same(found.log_mass, exact.log_mass)
 
 
+@pytest.mark.parametrize("score", ["dot", "gaussian", "additive"])
+def test_scores_that_values_of_more_batches_share(score, monkeypatch):
+    monkeypatch.setitem(sweep.TILE_ELEMENTS, "cpu", 1)
+    query, key, value = (torch.randn(n, 70, 6, dtype=torch.float64, requires_grad=True) for n in (1, 1, 3))
+    chosen = regard.scores.Additive(6, 6, 9).double() if score == "additive" else score
+
+    def found(backend):
+        output = regard.attend(query, key, value, chosen, backend=backend)
+        return output, *torch.autograd.grad(output.square().sum(), (query, key, value))
+
+    for tiled, whole in zip(found("blocked"), found("reference"), strict=True):
+        torch.testing.assert_close(tiled, whole)
+
+
 def test_a_gradient_that_nobody_asked_for_is_not_computed(monkeypatch):
     """Only values need a gradient: the tiles' own backward never runs."""
     ran = []

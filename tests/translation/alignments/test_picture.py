@@ -50,6 +50,8 @@ def test_the_same_alignment_is_the_same_file(tmp_path):
     assert made[0].read_bytes() == made[1].read_bytes()
 
 
+# Where no font writes Japanese, boxes are drawn, and are not cut off either.
+@pytest.mark.filterwarnings("ignore::regard.plots.fonts.MissingFontWarning")
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (3, 2), (2, 30), (30, 1), (3, 150)])
 @pytest.mark.parametrize("word", ["i", "W" * 24, "日本語"])
 def test_nothing_is_cut_off(rows, columns, word):

@@ -15,14 +15,16 @@ sum_i w_i tanh(.) by at most TANH_ERROR eps sum_i |w_i|, and its derivative in e
 much: the four share a denominator, and so their errors.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from regard.backends.blocked.memory import TileMemory
 from regard.backends.blocked.tiles import Tiles, add_shared
-from regard.shapes import accumulation_dtype
+from regard.shapes import accumulation_dtype, common_batch
 
 GROUP = 4
 
@@ -30,6 +32,9 @@ GROUP = 4
 # number that no term that counts is lost; and the exponentials, whose error grows with their argument, keep to
 # TANH_ERROR. Tiles with larger activations take tanh itself.
 LARGEST_REACH = {torch.float32: 8.0, torch.float64: 32.0}
+
+# Small tiles take several groups at once, up to so many fractions: there it is the number of products that costs.
+TOGETHER = 2**18
 
 # Bound on the error of a group's sum and of its derivatives, in units of the dtype's eps and of the group's sum |w|.
 TANH_ERROR = 64.0
@@ -48,30 +53,41 @@ def keeps(tolerance: float | None, dtype: torch.dtype) -> bool:
 class AdditiveTiles(Tiles):
     """w' tanh(a + b) (eq. 12); operands a (query), b (key), w."""
 
+    # A tile takes a hundred operations: fewer tiles are worth more than a smaller share of the cache.
+    larger = 2
+
     def __init__(self, operands: Sequence[Tensor], needs: Sequence[bool], tanh: bool = False) -> None:
         """Expand the tokens into their subset products, linear in tokens; tanh: take tanh in every tile."""
         super().__init__(operands, needs)
         self.query, self.key, self.weight = operands
         self.members = _subsets(self.query)
         self.signs = 2 * self.members - 1
+        # The factors of D and of N, (groups, *batch, tokens, 16) each.
         self.key_products = _products(self.key, self.members)
-        # The factors of D and of N, (groups, *batch, 16, queries) each.
         self.query_products = _products(self.query, self.members)
-        self.numerators = self.query_products * (self.signs @ _by_group(self.weight))
+        self.coefficients = _by_group(self.weight) @ self.signs.mT
+        self.numerators = self.query_products * self.coefficients
         self.reach = -1.0 if tanh else LARGEST_REACH[self.query.dtype]
         self.query_reach, self.key_reach = _reach(self.query), _reach(self.key)
+        self.memory = TileMemory(self.query.device, self.query.dtype, self.query.dtype)
         if any(needs):
             self.to_numerators = torch.zeros_like(self.numerators)
             self.from_query_products = torch.zeros_like(self.query_products)
-            self.to_keys = torch.zeros_like(self.key_products)
+            # Subsets are rows here: products with few rows are faster than with few columns.
+            self.to_keys = torch.zeros_like(self.key_products).mT.contiguous()
 
     def scores(self, rows: slice, cols: slice) -> Tensor:
         """Sum over groups of N / D."""
         if not self._within_reach(rows, cols):
             return self._tanh_scores(rows, cols)
         total: Tensor | None = None
-        for upper, lower in self._fractions(rows, cols):
-            total = upper / lower if total is None else total.addcdiv_(upper, lower)
+        for _, (upper, lower) in self._fractions(rows, cols):
+            if total is None:
+                total = upper.div_(lower).sum(0)
+            elif len(upper) == 1:
+                total.addcdiv_(upper[0], lower[0])
+            else:
+                total.add_(upper.div_(lower).sum(0))
         assert total is not None
         return total
 
@@ -83,56 +99,55 @@ class AdditiveTiles(Tiles):
         if not self._within_reach(rows, cols):
             self._tanh_backward(rows, cols, grad)
             return
-        groups = zip(
-            self._fractions(rows, cols),
-            self.numerators[..., rows].unbind(0),
-            self.query_products[..., rows].unbind(0),
-            self.key_products[..., cols].unbind(0),
-            self.to_numerators[..., rows].unbind(0),
-            self.from_query_products[..., rows].unbind(0),
-            self.to_keys[..., cols].unbind(0),
-            strict=True,
-        )
-        for (upper, lower), numerators, products, facing, to_numerators, from_products, to_keys in groups:
+        # The products below are thin: the cores share one badly, and take one each of two.
+        several = 1 if math.prod(grad.shape[:-2]) > 1 else 2
+        for groups, (upper, lower) in self._fractions(rows, cols, several):
+            facing = self.key_products[groups, ..., cols, :]
+            numerators, products = (x[groups, ..., rows, :].mT for x in (self.numerators, self.query_products))
             upper.div_(lower)
-            pull = torch.div(grad, lower, out=lower if lower.shape == grad.shape else None)
+            pull = torch.div(grad, lower, out=lower if lower.shape[1:] == grad.shape else None)
             upper.mul_(pull)
-            add_shared(to_numerators, facing @ pull.mT)
-            add_shared(from_products, facing @ upper.mT)
-            add_shared(to_keys, (numerators @ pull).sub_(products @ upper))
+            add_shared(self.to_numerators[groups, ..., rows, :], pull @ facing)
+            add_shared(self.from_query_products[groups, ..., rows, :], upper @ facing)
+            add_shared(self.to_keys[groups, ..., cols], (numerators @ pull).sub_(products @ upper))
 
     def gradients(self) -> list[Tensor | None]:
         """From the subset products back to a, b and w; tiles that took tanh have added theirs already.
 
         The scaling of the products cancels in the ratio and so counts as a constant: d u_S / d a_i is 2 u_S.
         """
-        if self.needs[0]:
-            down = self.from_query_products * self.query_products
-            # A query that heads share has been summed over them here already, its numerators have not.
-            pull = (self.to_numerators * self.numerators).sum_to_size(down.shape).sub_(down)
-            self._add_all(0, _ungroup(2 * (self.members.mT @ pull), self.query))
-        if self.needs[1]:
-            pull = self.to_keys.mul_(self.key_products)
-            self._add_all(1, _ungroup(2 * (self.members.mT @ pull), self.key))
+        pull = self.to_numerators.mul_(self.query_products)
         if self.needs[2]:
-            pull = self.to_numerators.mul_(self.query_products).sum(-1, keepdim=True)
-            self._add_all(2, _ungroup(self.signs.mT @ pull, self.weight))
+            self._add_all(2, _ungroup(pull.sum(-2, keepdim=True) @ self.signs, self.weight))
+        if self.needs[0]:
+            down = self.from_query_products.mul_(self.query_products)
+            # A query that heads share has been summed over them here already, its numerators have not.
+            pull = pull.mul_(self.coefficients).sum_to_size(down.shape).sub_(down)
+            self._add_all(0, _ungroup(2 * (pull @ self.members), self.query))
+        if self.needs[1]:
+            pull = self.to_keys.mT * self.key_products
+            self._add_all(1, _ungroup(2 * (pull @ self.members), self.key))
         return self.grads
 
-    def _fractions(self, rows: slice, cols: slice) -> Iterator[tuple[Tensor, Tensor]]:
-        """N and D of each group, (*batch, rows, cols) each, in the same memory; they may be overwritten."""
-        upper: Tensor | None = None
-        lower: Tensor | None = None
-        groups = zip(
-            self.numerators[..., rows].unbind(0),
-            self.query_products[..., rows].unbind(0),
-            self.key_products[..., cols].unbind(0),
-            strict=True,
-        )
-        for numerators, products, facing in groups:
-            upper = torch.matmul(numerators.mT, facing, out=upper)
-            lower = torch.matmul(products.mT, facing, out=lower)
-            yield upper, lower
+    def _fractions(self, rows: slice, cols: slice, several: int = 1) -> Iterator[tuple[slice, list[Tensor]]]:
+        """Some groups and their N and D, (groups, *batch, rows, cols) each, in the same memory, to be overwritten.
+
+        several: at least so many groups at once.
+        """
+        above, below = self.numerators[..., rows, :], self.query_products[..., rows, :]
+        facing = self.key_products[..., cols, :].mT
+        batches = [common_batch(x, facing)[1:] for x in (above, below)]
+        pairs = math.prod(batches[0]) * (rows.stop - rows.start) * (cols.stop - cols.start)
+        together = min(max(TOGETHER // pairs, several), len(facing))
+        memory = self.memory.at(rows, cols, *((together, *batch) for batch in batches))
+        first = 0
+        for tokens in zip(above.split(together), below.split(together), facing.split(together), strict=True):
+            count = len(tokens[0])
+            upper, lower = fraction = [x[:count] for x in memory] if count < together else memory
+            torch.matmul(tokens[0], tokens[2], out=upper)
+            torch.matmul(tokens[1], tokens[2], out=lower)
+            yield slice(first, first + count), fraction
+            first += count
 
     def _add_all(self, index: int, grad: Tensor) -> None:
         total = self.grads[index]
@@ -174,21 +189,21 @@ def _subsets(like: Tensor) -> Tensor:
 
 
 def _by_group(tokens: Tensor) -> Tensor:
-    """(*batch, tokens, hidden) -> (groups, *batch, 4, tokens); missing units are 0, with weight 0."""
+    """(*batch, tokens, hidden) -> (groups, *batch, tokens, 4); missing units are 0, with weight 0."""
     padded = functional.pad(tokens, (0, -tokens.shape[-1] % GROUP))
-    return padded.mT.unflatten(-2, (-1, GROUP)).movedim(-3, 0).contiguous()
+    return padded.unflatten(-1, (-1, GROUP)).movedim(-2, 0).contiguous()
 
 
 def _ungroup(grouped: Tensor, like: Tensor) -> Tensor:
     """The inverse of `_by_group`."""
-    return grouped.movedim(0, -3).flatten(-3, -2).mT[..., : like.shape[-1]]
+    return grouped.movedim(0, -2).flatten(-2)[..., : like.shape[-1]]
 
 
 def _products(tokens: Tensor, members: Tensor) -> Tensor:
-    """u_S / prod_i max(1, u_i) for all subsets, (groups, *batch, 16, tokens)."""
+    """u_S / prod_i max(1, u_i) for all subsets, (groups, *batch, tokens, 16)."""
     twice = 2 * _by_group(tokens)
-    largest = twice.clamp_min(0).sum(-2, keepdim=True)
-    return (members @ twice).sub_(largest).exp_()
+    largest = twice.clamp_min(0).sum(-1, keepdim=True)
+    return (twice @ members.mT).sub_(largest).exp_()
 
 
 def _reach(tokens: Tensor) -> list[float]:

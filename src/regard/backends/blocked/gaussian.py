@@ -13,6 +13,7 @@ from torch import Tensor
 
 from regard.backends.blocked.memory import TILE_ELEMENTS, TileMemory
 from regard.scores.links import Link, NegativeSquare
+from regard.shapes import common_batch
 
 # The error of a score: its terms are rounded in float64, and that may come to a quarter of float32's rounding of 1.
 LARGEST_TERM = torch.finfo(torch.float32).eps / torch.finfo(torch.float64).eps / 4
@@ -38,8 +39,8 @@ class GaussianProduct:
         squared = [tokens.square().sum(-1, keepdim=True) for tokens in (query, key)]
         self.query = torch.cat([rate * squared[0], -2 * rate * query, rate.expand_as(rate * squared[0])], -1)
         self.key = torch.cat([torch.ones_like(squared[1]), key, squared[1]], -1).mT.contiguous()
-        batch = torch.broadcast_shapes(self.query.shape[:-2], self.key.shape[:-2])
-        self.memory = TileMemory(batch, query.device, torch.float64, torch.float32)
+        self.batch = common_batch(self.query, self.key)
+        self.memory = TileMemory(query.device, torch.float64, torch.float32)
 
     @classmethod
     def of(cls, query: Tensor, key: Tensor, rate: Tensor) -> "GaussianProduct | None":
@@ -55,6 +56,6 @@ class GaussianProduct:
 
     def scores(self, rows: slice, cols: slice) -> Tensor:
         """(*batch, rows, cols) in float32."""
-        exact, rounded = self.memory.at(rows, cols)
+        exact, rounded = self.memory.at(rows, cols, self.batch, self.batch)
         torch.matmul(self.query[..., rows, :], self.key[..., cols], out=exact)
         return rounded.copy_(exact)

@@ -1,4 +1,7 @@
-"""How much memory a tile has, taken once for all tiles of a shape: it stays in the cache."""
+"""How much memory a tile has, taken once for all tiles: it stays in the cache, and its pages are not new."""
+
+import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -8,19 +11,19 @@ TILE_ELEMENTS = {"cpu": 2**18, "cuda": 2**25}
 
 
 class TileMemory:
-    """Tensors (*batch, rows, cols) on one device, one for each dtype; what they hold, the next tile overwrites."""
+    """Some stretches of memory on one device, each of a dtype; what they hold, the next tile overwrites."""
 
-    def __init__(self, batch: torch.Size, device: torch.device, *dtypes: torch.dtype) -> None:
+    def __init__(self, device: torch.device, *dtypes: torch.dtype) -> None:
         """Nothing is taken before a tile asks."""
-        self.batch = batch
-        self.device = device
-        self.dtypes = dtypes
-        self.taken: dict[tuple[int, int], list[Tensor]] = {}
+        self.stretches = [torch.empty(0, dtype=dtype, device=device) for dtype in dtypes]
 
-    def at(self, rows: slice, cols: slice) -> list[Tensor]:
-        """The tensors for one tile."""
-        shape = rows.stop - rows.start, cols.stop - cols.start
-        if shape not in self.taken:
-            sizes = (*self.batch, *shape)
-            self.taken[shape] = [torch.empty(sizes, dtype=dtype, device=self.device) for dtype in self.dtypes]
-        return self.taken[shape]
+    def at(self, rows: slice, cols: slice, *batches: Sequence[int]) -> list[Tensor]:
+        """For each stretch a tensor (*batch, rows, cols) at its start; a stretch that is too short grows."""
+        taken = []
+        for place, batch in enumerate(batches):
+            shape = (*batch, rows.stop - rows.start, cols.stop - cols.start)
+            size = math.prod(shape)
+            if self.stretches[place].numel() < size:
+                self.stretches[place] = self.stretches[place].new_empty(size)
+            taken.append(self.stretches[place][:size].view(shape))
+        return taken

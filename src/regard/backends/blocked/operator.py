@@ -18,7 +18,7 @@ from regard.backends.problem import Problem
 from regard.masks.placed import decode
 from regard.scores.forms import DistanceForm, DotForm
 from regard.scores.links import LINKS
-from regard.shapes import accumulation_dtype
+from regard.shapes import accumulation_dtype, common_batch
 
 
 class Statics(NamedTuple):
@@ -79,7 +79,7 @@ def _forward(
     value = tensors[operands]
     with torch.autocast(value.device.type, enabled=False):
         tiles = _tiles(tensors, statics, [False] * operands)
-        sweep = _sweep(tensors, statics)
+        sweep = _sweep(tensors, statics, tiles.larger)
         output, log_mass = (bounded if bounded.suits(tiles, sweep) else sweeps).forward(tiles, sweep)
         return output.to(value.dtype), log_mass
 
@@ -112,7 +112,7 @@ def _backward(
     value = tensors[operands]
     with torch.autocast(value.device.type, enabled=False):
         tiles = _tiles(tensors, statics, needs[:operands])
-        sweep = _sweep(tensors, statics)
+        sweep = _sweep(tensors, statics, tiles.larger)
         grad_output, grad_log_mass, output, log_mass = (x.to(sweep.value.dtype) for x in results)
         needs_bias = has_bias and needs[operands + 1]
         found = sweeps.backward(tiles, sweep, output, log_mass, grad_output, grad_log_mass, needs[operands], needs_bias)
@@ -134,7 +134,7 @@ OPERATOR = operator(
 
 def _batch(tensors: Sequence[Tensor]) -> tuple[int, ...]:
     """What the leading axes broadcast to; under vmap any tensor may be the one that has the mapped axis."""
-    return tuple(torch.broadcast_shapes(*(x.shape[:-2] for x in tensors)))
+    return common_batch(*(x for x in tensors if x.ndim > 1))
 
 
 def _tiles(tensors: Sequence[Tensor], statics: Statics, needs: Sequence[bool]) -> Tiles:
@@ -148,7 +148,7 @@ def _tiles(tensors: Sequence[Tensor], statics: Statics, needs: Sequence[bool]) -
     return DistanceTiles(operands, needs, LINKS[statics.form], dtype)
 
 
-def _sweep(tensors: Sequence[Tensor], statics: Statics) -> sweeps.Sweep:
+def _sweep(tensors: Sequence[Tensor], statics: Statics, larger: int) -> sweeps.Sweep:
     value, *rest = tensors[statics.operands :]
     dtype = accumulation_dtype(value.dtype)
     bias = rest.pop(0).to(dtype) if statics.has_bias else None
@@ -162,4 +162,5 @@ def _sweep(tensors: Sequence[Tensor], statics: Statics) -> sweeps.Sweep:
         bias=bias,
         dropout=statics.dropout,
         seed=seed,
+        larger=larger,
     )

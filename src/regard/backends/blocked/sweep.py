@@ -19,7 +19,10 @@ LONGEST_ROW = 512
 
 
 class Sweep(NamedTuple):
-    """Everything beside the form: value (*batch, keys, value_dim) in the accumulation dtype, mask, bias, dropout."""
+    """Everything beside the form: value (*batch, keys, value_dim) in the accumulation dtype, mask, bias, dropout.
+
+    larger: how many times larger than usual a tile is.
+    """
 
     value: Tensor
     batch: tuple[int, ...]
@@ -29,6 +32,7 @@ class Sweep(NamedTuple):
     bias: Tensor | None
     dropout: float
     seed: int
+    larger: int = 1
 
     def blocks(self) -> Iterator[tuple[slice, list[slice]]]:
         """Blocks of queries, each with the blocks of keys that the mask does not empty."""
@@ -61,7 +65,8 @@ class Sweep(NamedTuple):
         return (uniform >= self.dropout).to(like.dtype).mul_(_inverse(1 - self.dropout))
 
     def _tile_shape(self) -> tuple[int, int]:
-        budget = TILE_ELEMENTS.get(self.value.device.type, TILE_ELEMENTS["cuda"]) // max(math.prod(self.batch), 1)
+        elements = TILE_ELEMENTS.get(self.value.device.type, TILE_ELEMENTS["cuda"]) * self.larger
+        budget = elements // max(math.prod(self.batch), 1)
         # A few queries may have longer rows: their tile is small nevertheless.
         width = max(min(max(LONGEST_ROW, budget // self.queries), budget // 16), 64)
         return max(budget // max(min(width, self.keys), 1), 16), width
@@ -87,7 +92,7 @@ def pool_rows(tiles: Tiles, sweep: Sweep, rows: slice, columns: list[slice]) -> 
         # A row that has seen no key yet has peak -inf; measured from 0 its mass stays 0 and nothing is NaN.
         base = new_peak.masked_fill(new_peak == -math.inf, 0.0)
         shrink = (peak - base).exp_()
-        mass = exp_(scores - base)
+        mass = exp_(_less(scores, base))
         total.mul_(shrink).add_(mass.sum(-1, keepdim=True))
         kept = sweep.kept(rows, cols, mass)
         pooled.mul_(shrink).add_((mass if kept is None else mass * kept) @ value[..., cols, :])
@@ -131,7 +136,7 @@ def backward(
             own = tiles.scores(rows, cols)
             own_shape = own.shape
             scores = sweep.finish(own, rows, cols)
-            weights = exp_(scores - base[..., rows, :])
+            weights = exp_(_less(scores, base[..., rows, :]))
             kept = sweep.kept(rows, cols, weights)
             if grad_value is not None:
                 dropped = weights if kept is None else weights * kept
@@ -146,6 +151,11 @@ def backward(
             if any(tiles.needs):
                 tiles.backward(rows, cols, grad if grad.shape == own_shape else grad.sum_to_size(own_shape))
     return Gradients(tiles.gradients() if any(tiles.needs) else [None] * len(tiles.needs), grad_value, grad_bias)
+
+
+def _less(scores: Tensor, base: Tensor) -> Tensor:
+    """scores - base, in the memory of the scores unless values with more batch axes share them."""
+    return scores.sub_(base) if scores.shape[:-1] == base.shape[:-1] else scores - base
 
 
 def _bias_tile(bias: Tensor, rows: slice, cols: slice) -> Tensor:

@@ -10,6 +10,7 @@ from torch import Tensor
 from regard.backends.blocked.gaussian import GaussianProduct, gaussian_rate
 from regard.backends.blocked.memory import TileMemory
 from regard.scores.links import BoxcarLink, CompactLink, Link, ratio
+from regard.shapes import common_batch
 
 # Up to this width a squared distance and its gradient are summed dimension by dimension, exact at any offset.
 # Beyond it the gradient is a matrix product in float64, where the extent of a tile costs no digit that counts.
@@ -20,10 +21,12 @@ class Tiles(ABC):
     """One closed form over all queries and keys, evaluated tile by tile in the accumulation dtype.
 
     never_positive: no score is above 0. compact: a score is minus infinity or the logarithm of some eps^3 at least.
+    larger: how many times larger than others its tiles are.
     """
 
     never_positive = False
     compact = False
+    larger = 1
 
     def __init__(self, operands: Sequence[Tensor], needs: Sequence[bool]) -> None:
         """operands: the form's tensors; needs: which of them want a gradient."""
@@ -116,8 +119,8 @@ class DistanceTiles(Tiles):
         self.product = None if rate is None else GaussianProduct.of(self.query, self.key, rate)
         self.rate = None if rate is None else rate.to(self.width.dtype)
         self.dtype = dtype
-        self.batch = torch.broadcast_shapes(self.query.shape[:-2], self.key.shape[:-2])
-        self.memory = TileMemory(self.batch, self.query.device, self.query.dtype, self.query.dtype)
+        self.batch = common_batch(self.query, self.key)
+        self.memory = TileMemory(self.query.device, self.query.dtype, self.query.dtype)
 
     def scores(self, rows: slice, cols: slice) -> Tensor:
         """The log-kernel at squared distances formed from differences, or what is as exact as that."""
@@ -176,7 +179,7 @@ class DistanceTiles(Tiles):
         if self.query.shape[-1] > WIDEST_DIFFERENCE:
             query, key = self.query[..., rows, :], self.key[..., cols, :]
             return torch.cdist(query, key, compute_mode="donot_use_mm_for_euclid_dist").square_()
-        total, _ = self.memory.at(rows, cols)
+        total, _ = self.memory.at(rows, cols, self.batch, self.batch)
         differences = self._differences(rows, cols)
         torch.square(next(differences), out=total)
         for difference in differences:
@@ -189,7 +192,7 @@ class DistanceTiles(Tiles):
 
     def _differences(self, rows: slice, cols: slice) -> Iterator[Tensor]:
         """q - k in each dimension, (*batch, rows, cols), one after the other in the same memory."""
-        _, out = self.memory.at(rows, cols)
+        _, out = self.memory.at(rows, cols, self.batch, self.batch)
         queries, keys = self.query[..., rows, :].split(1, -1), self.key_columns[..., cols].split(1, -2)
         for query, key in zip(queries, keys, strict=True):
             yield torch.sub(query, key, out=out)

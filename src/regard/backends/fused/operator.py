@@ -14,6 +14,7 @@ from regard.backends.fused.conditions import conditions_of
 from regard.backends.operator import Directions, operator
 from regard.backends.problem import Problem
 from regard.scores.forms import DistanceForm
+from regard.shapes import common_batch
 
 
 def run(problem: Problem) -> tuple[Tensor, Tensor]:
@@ -42,7 +43,7 @@ def _forward(tensors: Sequence[Tensor], link: str, band: Sequence[int]) -> tuple
 
 def _fake(tensors, *_):
     query, value = tensors[0], tensors[3]
-    shape = (*torch.broadcast_shapes(*(x.shape[:-2] for x in tensors)), query.shape[-2])
+    shape = (*common_batch(*tensors), query.shape[-2])
     single = torch.float32
     return (
         value.new_empty(*shape, value.shape[-1]),
