@@ -169,7 +169,7 @@ def _cannot_overflow(form: DotForm, value: Tensor, real: Tensor, is_differentiat
 
 def _of_rank(tensor: Tensor, rank: int) -> Tensor:
     """With axes of size 1 in front: a mask without batch axes of its own, as a window without ends, is one for all."""
-    return tensor.reshape((1,) * (rank - tensor.ndim) + tensor.shape)
+    return tensor if tensor.ndim == rank else tensor.reshape((1,) * (rank - tensor.ndim) + tensor.shape)
 
 
 def _blank(tokens: Tensor, real: Tensor) -> Tensor:

@@ -13,8 +13,9 @@ from regard.backends.fused.additive import backward, forward, sides
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
-EXACT = {"expand_tokens": 4, "exact_scores": 2, "pool_slab": 1, "grade_slab": 1, "pull_tokens": 2}
-LIFTED = {"lift_tokens": 4, "patch_scores": 2, "pool_slab": 1, "grade_slab": 1, "pull_features": 2, "pull_tokens": 2}
+BACKWARD = {"measure_rows": 1, "grade_slab": 1, "pull_tokens": 2}
+EXACT = {"expand_tokens": 4, "exact_scores": 2, "pool_slab": 1} | BACKWARD
+LIFTED = {"lift_tokens": 4, "patch_scores": 2, "pool_slab": 1, "choose_scale": 1, "pull_features": 2} | BACKWARD
 
 
 @pytest.fixture

@@ -116,6 +116,8 @@ KERNELS = [
     Saboteur("pairs", "result = 1.0 - a * a", "result = 1.0 - 0 * a", "near"),
     Saboteur("scores", "elif far + near <= PLAIN_REACH", "elif far + near <= 9 * PLAIN_REACH", "capped"),
     # The backward pass.
+    Saboteur("cotangents", "product - change", "product + change"),
+    Saboteur("cotangents", "((268 - exponent)", "((283 - exponent)", "lifted"),
     Saboteur("grade", "(change - tl.load(means", "(change + tl.load(means"),
     Saboteur("grade", "part_rows, rows), BM)", "part_rows, rows - BM), BM)"),
     Saboteur("pulls", "total += tl.load(grad", "total = tl.load(grad"),

@@ -13,6 +13,7 @@ from torch import Tensor
 from regard.backends.fused import INTERPRETED
 from regard.backends.fused.additive import tables
 from regard.backends.fused.additive.call import Call, Slab, Statics, call_of, padded
+from regard.backends.fused.additive.cotangents import choose_scale, measure_rows
 from regard.backends.fused.additive.features import pull_features
 from regard.backends.fused.additive.forward import Sides, group_of, key_bias_of, product, scores_of, sides_of
 from regard.backends.fused.additive.grade import grade_slab
@@ -36,7 +37,8 @@ class Gradients(NamedTuple):
 class Cotangents(NamedTuple):
     """grad_output: (batch, queries, value_dim); means: dO'o - dlog_mass, log_mass and its gradient: (batch, queries).
 
-    scale: the power of two by which changes are multiplied in half precision, a tensor of one number.
+    scale: the power of two by which changes are multiplied in half precision, a tensor of one number, 1 for
+    exact ones.
     """
 
     grad_output: Tensor
@@ -54,9 +56,8 @@ def gradients(
     results: the gradients of output and log_mass, then output and log_mass.
     """
     call = call_of(tensors, statics)
-    cotangents = _cotangents(call, results)
     with torch.cuda.device_of(tensors[0]):
-        found = _sweep(call, cotangents, bias=statics.has_bias and needs[4])
+        found = _sweep(call, _cotangents(call, results), bias=statics.has_bias and needs[4])
     weight = found.query_weight.sum(-2, keepdim=True)
     if statics.rank:
         weight += found.key_weight.sum(-2, keepdim=True)
@@ -81,20 +82,23 @@ def _like(grad: Tensor, source: Tensor, batch: Sequence[int]) -> Tensor:
 
 
 def _cotangents(call: Call, results: Sequence[Tensor]) -> Cotangents:
-    grad_output, grad_log_mass, output, log_mass = results
-    shape = call.batch, call.queries
-    grad_output = grad_output.reshape(*shape, -1).contiguous()
-    grad_log_mass, log_mass = (x.reshape(shape).float().contiguous() for x in (grad_log_mass, log_mass))
-    # A row without keys is minus infinity whatever the tokens are.
-    grad_log_mass = grad_log_mass.masked_fill(log_mass.isneginf(), 0)
-    means = (grad_output.float() * output.reshape(*shape, -1).float()).sum(-1) - grad_log_mass
+    grad_output, grad_log_mass, output, log_mass = (x.contiguous() for x in results)
+    value, rows = call.value, call.batch * call.queries
+    log_mass = log_mass.reshape(call.batch, call.queries)
+    means, norms, own = (torch.empty_like(log_mass) for _ in range(3))
+    run_programs(
+        measure_rows, -(-rows // tables.BLOCK),
+        grad_output, output, log_mass, grad_log_mass, means, norms, own, rows=rows,
+        VALUE_DIM=value.shape[-1], BV=min(padded(value.shape[-1]), tables.WIDEST_CHUNK), BR=tables.BLOCK,
+    )  # fmt: skip
     scale = call.weight.new_ones(1)
     if call.statics.rank:
-        # |dS| <= 2 max|dO| max|v| / (1 - dropout) + |dlog_mass|: at most 2^15 after scaling. The rest is far from 0.
-        most = 2 * grad_output.float().norm(dim=-1).amax() * call.value.float().norm(dim=-1).amax()
-        most = most / (1 - call.statics.dropout) + grad_log_mass.abs().amax()
-        scale = torch.exp2(14 - torch.log2(most.clamp(min=2.0**-80)).floor()).clamp(max=2.0**80).reshape(1)
-    return Cotangents(grad_output, means, log_mass, grad_log_mass, scale)
+        value_norms = torch.linalg.vector_norm(value, dim=-1, dtype=torch.float32)
+        run_programs(
+            choose_scale, 1, norms, value_norms, own, scale, rows=rows, tokens=value_norms.numel(),
+            kept=1 - call.statics.dropout, BLOCK=tables.LONGEST_RUN,
+        )  # fmt: skip
+    return Cotangents(grad_output.reshape(call.batch, call.queries, -1), means, log_mass, own, scale)
 
 
 def _sweep(call: Call, cotangents: Cotangents, *, bias: bool) -> Gradients:
@@ -126,10 +130,11 @@ def _empty(call: Call, *, bias: bool) -> Gradients:
         return call.weight.new_empty(call.batch, *shape)
 
     query, key = (call.queries, call.units), (call.keys, call.units)
-    value = call.weight.new_zeros(call.batch, call.keys, call.value.shape[-1])
+    value = new(call.keys, call.value.shape[-1])
     whole = None if call.bias is None or not bias else torch.zeros_like(call.bias, dtype=torch.float32)
     if call.statics.rank:  # the keys' are sums over slabs, of exact tiles and at last of features
-        return Gradients(new(*query), new(*key).zero_(), new(*query), new(*key).zero_(), value, whole)
+        keys = call.weight.new_zeros(2, call.batch, *key)
+        return Gradients(new(*query), keys[0], new(*query), keys[1], value, whole)
     return Gradients(new(*query), new(*key), new(*query), new(0, 0), value, whole)
 
 
@@ -144,7 +149,9 @@ def _grade(call: Call, sides: Sides, slab: Slab, cotangents: Cotangents, found: 
     changes = scores if in_place else torch.empty_like(scores, dtype=torch.float16 if lifted else None)
     parts = max(min(tables.ENOUGH_PROGRAMS // (slab.elements * key_blocks * chunks), slab.rows // tile.queries), 1)
     part_rows = -(-slab.rows // (parts * tile.queries)) * tile.queries
-    grad_value = scores.new_empty(parts, slab.elements, call.keys, value_dim)
+    total = found.value[slab.first_batch : slab.first_batch + slab.elements]
+    is_whole = parts == 1 and slab.first_row == 0
+    grad_value = total if is_whole else scores.new_empty(parts, *total.shape)
     sums = scores.new_empty(parts, slab.elements, columns)
     key_bias, query = key_bias_of(call, sides), sides[0]
     run_programs(
@@ -158,8 +165,11 @@ def _grade(call: Call, sides: Sides, slab: Slab, cotangents: Cotangents, found: 
         **call.settings(), HAS_KEY_BIAS=key_bias is not None, BV=width, BM=tile.queries, BN=tile.keys,
         **tile.options(),
     )  # fmt: skip
-    found.value[slab.first_batch : slab.first_batch + slab.elements].add_(grad_value.sum(0))
-    return changes, sums.sum(0)
+    if slab.first_row > 0:
+        total.add_(grad_value.sum(0))
+    elif not is_whole:
+        torch.sum(grad_value, 0, out=total)
+    return changes, sums[0] if parts == 1 else sums.sum(0)
 
 
 def _add_bias(call: Call, slab: Slab, changes: Tensor, scale: Tensor, total: Tensor) -> None:
@@ -179,11 +189,7 @@ def _pull_lifted_query(
     """From changes to the gradients of the slab's queries; a row's changes sum to the gradient of its log_mass."""
     query, key = sides
     pulls = product(changes, group_of(key.features, call, slab))
-    elements = slice(slab.first_batch, slab.first_batch + slab.elements)
-    rows = slice(slab.first_row, slab.first_row + slab.rows)
-    own = cotangents.grad_log_mass[elements, rows] * cotangents.scale
-    sums = torch.nn.functional.pad(own, (0, slab.rows - own.shape[-1])).contiguous()
-    _pull_lifted(call, slab, pulls, sums, cotangents.scale, query, found, of_query=True)
+    _pull_lifted(call, slab, pulls, cotangents.grad_log_mass, cotangents.scale, query, found, of_query=True)
 
 
 def _pull_lifted(
@@ -197,7 +203,10 @@ def _pull_lifted(
     *,
     of_query: bool = False,
 ) -> None:
-    """From products with the other side's features to the gradients of the slab's queries, or of its keys."""
+    """From products with the other side's features to the gradients of the slab's queries, or of its keys.
+
+    sums: the changes of each key of the slab, or of all queries without the scale.
+    """
     side, rows = own.side, pulls.shape[-2]
     grad, grad_weight = (found.query, found.query_weight) if of_query else (found.key, found.key_weight)
     blocks = rows // tables.LIFT_TOKENS

@@ -100,10 +100,10 @@ def pull_features(
 ):  # fmt: skip
     """Gradients (batch, count, UNITS) of the slab's tokens and of their weights, by the other side's features.
 
-    pulls: (elements, rows, UNITS * RANK), changes of the scores times the other side's features, and sums: (elements,
-    rows), the changes alone, both of the slab; first: its first token. WEIGHTED: the queries, whose pulls lack the
-    weight; the other side's have it, scaled, and are added to what is there. A block with a token beyond the range
-    gets 0.
+    pulls: (elements, rows, UNITS * RANK), changes of the slab's scores times the other side's features; first: its
+    first token. sums: (elements, rows), the changes alone. WEIGHTED: the queries, whose pulls lack the weight, and
+    whose sums lack the scale and are (batch, count); the other side's pulls have the weight, scaled, and are added to
+    what is there. A block with a token beyond the range gets 0.
     """
     element, block = tl.program_id(0) // blocks, tl.program_id(0) % blocks
     batch = first_batch + element
@@ -111,7 +111,8 @@ def pull_features(
     real = h < UNITS
     weight = start(weight, batch, inner)
     w = tl.load(weight + h, mask=real, other=0.0)
-    shrink = 1.0 / tl.load(change_scale)
+    grow = tl.load(change_scale)
+    shrink = 1.0 / grow
     source = start(tokens, batch, inner) + h.to(tl.int64) * tokens[4]
     kept = tl.load(start(flags, batch, inner) + (first + block * BT) // BLOCK) == 0
     for row in range(block * BT, tl.minimum(block * BT + BT, count - first)):
@@ -121,7 +122,8 @@ def pull_features(
         at = element.to(tl.int64) * rows + row
         place = pulls + at * (UNITS * RANK) + h[:, None] * RANK + r[None, :]
         pull = tl.load(place, mask=real[:, None] & (r < RANK)[None, :], other=0.0).to(tl.float32)
-        change = tl.load(sums + at)
+        to = batch.to(tl.int64) * count + t
+        change = tl.load(sums + to) * grow if WEIGHTED else tl.load(sums + at)
         own = tl.sum(rows_between(slopes, cell, part, r, RANK) * pull, 1)
         single = between(slope_alone, cell, part, 1) * change
         of_weight = between(alone, cell, part, 1) * change
@@ -130,7 +132,7 @@ def pull_features(
             of_weight += tl.sum(rows_between(values, cell, part, r, RANK) * pull, 1)
         else:
             own = own / scale_of(weight, UNITS, PADDED) + single * w
-        to = (batch.to(tl.int64) * count + t) * UNITS + h
+        to = to * UNITS + h
         own, of_weight = tl.where(kept, own * shrink, 0.0), tl.where(kept, of_weight * shrink, 0.0)
         if not WEIGHTED:
             # Keys come last: the exact tiles of earlier slabs have added to theirs.

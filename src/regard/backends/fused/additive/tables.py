@@ -21,3 +21,5 @@ LIFT_WARPS = 4
 # Blocks of keys that a program looks through for tokens beyond the lift's range.
 SPAN = 16
 WIDEST_CHUNK = 128
+# Numbers that one program reads at once where a single one looks through all of them.
+LONGEST_RUN = 4096
