@@ -134,3 +134,8 @@ def test_state_dict_holds_the_score():
 
 def test_the_layer_describes_itself():
     assert "dropout=0.25" in repr(Attention("gaussian", dropout=0.25))
+
+
+def test_what_is_recalled_must_be_a_memory():
+    with pytest.raises(RegardError, match=r"memory: got NoneType None; needed a Memory\. Make one with remember"):
+        Attention().recall(torch.randn(2, 3), None)

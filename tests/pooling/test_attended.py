@@ -251,3 +251,9 @@ def test_numbers_of_numpy_and_an_empty_list_choose():
     record = regard.inspect(*(torch.randn(2, 3, 5, 4) for _ in range(3)))
     torch.testing.assert_close(record.weights(batch=np.int64(1)), record.weights()[1])
     assert record.weights(rows=[]).shape == (2, 3, 0, 5)
+
+
+def test_without_keys_there_is_no_largest_weight():
+    tokens = torch.randn(2, 3, 4)
+    with pytest.raises(RegardError, match=r"number of keys, 0\. Without keys there is nothing to choose from"):
+        regard.inspect(tokens, tokens[:, :0], tokens[:, :0]).top(1)

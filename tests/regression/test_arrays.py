@@ -80,3 +80,29 @@ def test_the_answer_comes_as_the_queries_did():
     assert isinstance(on_tensors.predict(x), np.ndarray)
     assert isinstance(on_arrays.predict(torch.tensor(x)), torch.Tensor)
     np.testing.assert_allclose(on_tensors.predict(x), on_arrays.predict(x), rtol=1e-12)
+
+
+def test_y_that_the_dtype_of_x_cannot_hold_is_refused():
+    x, y = wave()
+    with pytest.raises(RegardError, match="y: got NaN or infinity"):
+        NadarayaWatson(bandwidth=1.0).fit(x.astype(np.float32), 1e60 * y)
+
+
+@pytest.mark.parametrize("size", [1e308, 3.0e307])
+def test_weights_whose_sum_overflows_are_refused(size):
+    with pytest.raises(RegardError, match="sample_weight: got weights whose sum is no finite number"):
+        NadarayaWatson(bandwidth=1.0).fit(np.arange(7.0)[:, None], np.arange(7.0), np.full(7, size))
+
+
+def test_tensors_with_a_graph_are_taken_without_it():
+    x, y = (torch.from_numpy(part).requires_grad_() for part in wave())
+    weight = torch.ones(len(x), dtype=x.dtype).mul_(2).requires_grad_()
+    model = NadarayaWatson(bandwidth=0.5).fit(x, y, weight)
+    np.testing.assert_allclose(model.predict(x.detach().numpy()), model.predict(x.detach()).numpy())
+    assert 0 < model.score(x, y) < 1
+
+
+def test_a_tensor_of_no_outputs_is_refused():
+    x, _ = wave()
+    with pytest.raises(RegardError, match="at least one row and column in both"):
+        NadarayaWatson(bandwidth=0.5).fit(torch.from_numpy(x), torch.zeros(len(x), 0))

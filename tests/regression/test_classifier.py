@@ -58,3 +58,20 @@ def test_tensors_stay_tensors():
     plain = NadarayaWatsonClassifier(bandwidth=Nearest(7)).fit(x, label)
     np.testing.assert_allclose(model.predict_proba(tensors[0]), plain.predict_proba(x))
     assert model.score(*tensors) == pytest.approx(plain.score(x, label))
+
+
+def test_labels_of_tensors_must_be_labels():
+    x = torch.randn(20, 1)
+    with pytest.raises(RegardError, match="y: got NaN or infinity"):
+        NadarayaWatsonClassifier(bandwidth=0.5).fit(x, torch.full((20,), torch.nan))
+    with pytest.raises(RegardError, match="y: got numbers that are not whole; needed labels of classes"):
+        NadarayaWatsonClassifier(bandwidth=0.5).fit(x, torch.randn(20))
+
+
+@pytest.mark.parametrize("fitted_on", [np.asarray, torch.as_tensor], ids=["array", "tensor"])
+def test_words_are_answered_as_an_array_whatever_the_queries_are(fitted_on):
+    x = np.linspace(-1, 1, 20)[:, None]
+    label = np.where(x[:, 0] > 0, "above", "below")
+    model = NadarayaWatsonClassifier(bandwidth=0.2).fit(fitted_on(x), label)
+    assert model.predict(torch.as_tensor(x)).tolist() == model.predict(x).tolist() == label.tolist()
+    assert model.score(torch.as_tensor(x), label) == model.score(x, label) == 1.0

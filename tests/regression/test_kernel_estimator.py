@@ -56,3 +56,32 @@ def test_nearest_keys_that_tie_share_as_their_weights_do(dim):
     query = np.full((1, dim), 0.4)
     np.testing.assert_allclose(model.weights(query), [[0.75, 0.25, 0.0]])
     np.testing.assert_allclose(model.predict(query), [0.25])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"tolerance": 0}, "tolerance: got 0; needed a positive number"),
+        ({"tolerance": -1.0}, "tolerance: got -1.0"),
+        ({"tolerance": np.nan}, "tolerance: got nan"),
+        ({"tolerance": np.inf}, "tolerance: got inf"),
+        ({"tolerance": "a"}, "tolerance: got 'a'"),
+        ({"kernel": ["gaussian"]}, "kernel: got "),
+        ({"verbose": None}, "verbose: got None; needed 0, 1 or 2"),
+        ({"per_dimension": "x"}, "per_dimension: got 'x'; needed True or False"),
+        ({"bandwidth": np.True_}, "bandwidth: got "),
+        ({"degree": 1.0}, r"degree: got 1.0; needed 0 \(local means\) or 1"),
+    ],
+    ids=str,
+)
+def test_settings_are_refused_when_it_is_fitted(settings, message):
+    with pytest.raises(regard.RegardError, match=message):
+        NadarayaWatson(**{"bandwidth": 1.0} | settings).fit(*wave(20))
+
+
+@pytest.mark.filterwarnings("ignore::regard.regression.BandwidthWarning")
+def test_settings_may_be_numbers_of_numpy():
+    x, y = wave(40)
+    plain = NadarayaWatson(exclude=2, degree=1).fit(x, y)
+    assert NadarayaWatson(exclude=np.int32(2), degree=np.int64(1)).fit(x, y).bandwidth_ == plain.bandwidth_
+    assert NadarayaWatson(bandwidth=0.3, tolerance=np.float32(1e-6)).fit(x, y).predict(x[:1]).shape == (1,)

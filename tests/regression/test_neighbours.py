@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from tests.regression.curves import estimate, wave
 
+from regard import RegardError
 from regard.regression import BandwidthWarning, NadarayaWatson, Nearest
 
 
@@ -27,3 +28,8 @@ def test_the_edge_is_told():
     x = np.linspace(0, 1, 30).reshape(-1, 1)
     with pytest.warns(BandwidthWarning, match="at the edge of what was tried, 2 neighbours"):
         NadarayaWatson(bandwidth=Nearest("loo")).fit(x, np.sin(40 * x[:, 0]))
+
+
+def test_a_criterion_that_is_nowhere_finite_is_refused():
+    with pytest.raises(RegardError, match=r"bandwidth: got 'aicc', which is no finite number at any width, for 3 rows"):
+        NadarayaWatson(bandwidth=Nearest("aicc")).fit([[0.0], [1.0], [2.0]], [0.0, 1.0, 0.0])

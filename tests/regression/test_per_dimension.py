@@ -43,3 +43,17 @@ def test_a_flat_kernel_has_no_gradient():
 
 def _criterion(model, name):
     return float(CRITERIA[name](model.smoother_, 0).value)
+
+
+@pytest.mark.parametrize("criterion", ["loo", "aicc", "gcv"])
+@pytest.mark.parametrize("kernel", ["gaussian", "epanechnikov", "laplacian"])
+@pytest.mark.filterwarnings("ignore::regard.regression.BandwidthWarning")
+def test_lines_that_are_solved_again_have_a_gradient_too(kernel, criterion):
+    """Normal data have rows at the rim whose lines are lost in their moments, or that hold all of their own line."""
+    for seed in range(3):
+        generator = np.random.default_rng(seed)
+        x = generator.normal(size=(60, 2))
+        y = np.sin(2 * x[:, 0]) + 0.1 * generator.normal(size=60)
+        common = NadarayaWatson(kernel, criterion, degree=1).fit(x, y)
+        own = NadarayaWatson(kernel, criterion, degree=1, per_dimension=True).fit(x, y)
+        assert own.criterion_ <= common.criterion_

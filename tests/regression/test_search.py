@@ -126,3 +126,11 @@ def test_the_widest_width_is_told_for_what_it_is(degree, said):
     y = np.random.default_rng(3).normal(size=100)
     with pytest.warns(BandwidthWarning, match=f"widest bandwidth tried, beyond the range of X: .*{said}"):
         NadarayaWatson(degree=degree).fit(x, y)
+
+
+@pytest.mark.filterwarnings("ignore::regard.regression.BandwidthWarning")
+def test_rows_nearer_than_a_normal_number_have_a_width():
+    model = NadarayaWatson("laplacian", "aicc").fit(
+        np.array([[1e-323], [0.0], [-5e-324], [1.0], [2.0]]), np.arange(5.0)
+    )
+    assert 0 < model.bandwidth_ < np.inf

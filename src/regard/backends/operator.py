@@ -73,6 +73,13 @@ def operator(name: str, directions: Directions, *, backend: str, refusal: str) -
 
         @staticmethod
         def backward(ctx, *grads):
+            if any(torch._C._functorch.is_legacy_batchedtensor(grad) for grad in grads):
+                raise RegardError(
+                    "backend",
+                    got=f"gradients in batches (is_grads_batched or vectorize) through {backend}",
+                    needed="one gradient at a time, or torch.func's transforms",
+                    repair='Use torch.func.jacrev, or backend="reference".',
+                )
             needs, saved = list(ctx.needs_input_grad[1:]), list(ctx.saved_tensors)
             results, tensors = [*grads[:2], *saved[: ctx.kept]], saved[ctx.kept :]
             if torch.is_grad_enabled() or not _is_plain([*results, *tensors]):

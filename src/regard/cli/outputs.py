@@ -35,7 +35,9 @@ def check_can_write(read: Iterable[Path | None] = (), **paths: Path | None) -> N
                 flag,
                 got=f"{path} ({reason})",
                 needed="a file that can be written",
-                repair=f"Choose another path, or make the folder first: mkdir -p {path.parent}",
+                repair="Name a file in it."
+                if path.is_dir()
+                else f"Choose another path, or make the folder first: mkdir -p {path.parent}",
             )
 
 

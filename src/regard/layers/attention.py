@@ -5,6 +5,7 @@ from collections.abc import Callable
 from torch import Tensor, nn
 
 from regard.backends.problem import Bias, Problem
+from regard.errors import RegardError
 from regard.layers.memory import Memory, check_pairs
 from regard.layers.scoring import Custom, as_score
 from regard.masks import Mask
@@ -12,7 +13,7 @@ from regard.pooling import Attended, attend, inspect
 from regard.pooling.attend import pool, pool_inspect, pool_with_weights
 from regard.pooling.prepare import Settings, check_dropout, to_autocast, to_problem
 from regard.scores.names import ScoreLike
-from regard.shapes import check_inputs, is_autocast
+from regard.shapes import check_inputs, describe, is_autocast
 
 
 class Attention(nn.Module):
@@ -92,6 +93,13 @@ class Attention(nn.Module):
         return self.score.prepare_key(key, first), value
 
     def _recalled(self, query: Tensor, memory: Memory) -> tuple[Problem, Tensor | None]:
+        if not isinstance(memory, Memory):
+            raise RegardError(
+                "memory",
+                got=describe(memory),
+                needed="a Memory",
+                repair="Make one with remember(key, value).",
+            )
         query = _cast(query)
         check_inputs(query, memory.key, memory.value)
         first = memory.keys - query.shape[-2]

@@ -73,7 +73,7 @@ class Attended:
                 "k",
                 got=repr(k),
                 needed=f"a whole number from 1 to the number of keys, {keys}",
-                repair=f"Pass min(k, {keys}).",
+                repair=f"Pass min(k, {keys})." if keys else "Without keys there is nothing to choose from.",
             )
         return Top(*self._by_rows(lambda rows: tuple(self._row_weights(rows).topk(k, dim=-1)), -2))
 

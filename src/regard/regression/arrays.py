@@ -30,15 +30,28 @@ class Observed(NamedTuple):
 def check_observations(estimator: Any, X: Any, y: Any, sample_weight: Any, *, labels: bool) -> Observed:
     """Check the data of a fit, by the rules of scikit-learn; y of a classifier holds labels of any kind."""
     observed = _check_observations(estimator, X, y, sample_weight, labels=labels)
-    extent = observed.X.amax(0) - observed.X.amin(0)
-    if not bool((4 * extent.square().sum()).isfinite()):
+    check_extent((observed.X.amax(0) - observed.X.amin(0)).cpu().numpy())
+    if observed.weight is not None and not bool(observed.weight.sum().isfinite()):
+        raise RegardError(
+            "sample_weight",
+            got="weights whose sum is no finite number",
+            needed="a number of repetitions for each row",
+            repair="Divide them by a large number.",
+        )
+    return observed
+
+
+def check_extent(extent: np.ndarray) -> None:
+    """Refuse data so far apart, (dim,), that the square of a distance would overflow."""
+    with np.errstate(over="ignore"):
+        largest = 4 * np.square(extent).sum()
+    if not np.isfinite(largest):
         raise RegardError(
             "X",
             got=f"numbers that lie up to {float(extent.max()):.1e} apart",
-            needed=f"distances whose squares are numbers of {str(extent.dtype).removeprefix('torch.')}",
+            needed=f"distances whose squares are numbers of {extent.dtype}",
             repair="Divide X by a large number.",
         )
-    return observed
 
 
 def _check_observations(estimator: Any, X: Any, y: Any, sample_weight: Any, *, labels: bool) -> Observed:
@@ -53,7 +66,8 @@ def _check_observations(estimator: Any, X: Any, y: Any, sample_weight: Any, *, l
             raise RegardError(
                 "y", got=type(y).__name__, needed="a dense array", repair="Pass y.toarray() of a sparse matrix."
             )
-        y = as_tensor(y.astype(X.dtype, copy=False))
+        with np.errstate(over="ignore"):
+            y = _finite("y", as_tensor(y.astype(X.dtype, copy=False)))
     weight = None
     if sample_weight is not None:
         weight = as_tensor(_check_sample_weight(sample_weight, X, dtype=X.dtype, ensure_non_negative=True))
@@ -92,19 +106,17 @@ def _check_tensors(estimator: Any, X: Tensor, y: Any, sample_weight: Any, *, lab
     if y is None:
         raise RegardError("y", got="None", needed="one row for each row of X", repair="Pass the observed values.")
     X = _finite("X", _floating(_check_tensor("X", X, ndim=(2,))))
-    y = _check_tensor("y", torch.as_tensor(y, device=X.device), ndim=(1,) if labels else (1, 2))
-    if not labels:
-        y = _finite("y", y.to(X.dtype))
-    if len(y) != len(X) or not len(X) or not X.shape[1]:
+    y = _check_labels(y, X.device) if labels else _finite("y", _to("y", y, X))
+    if len(y) != len(X) or not len(X) or not X.shape[1] or (not labels and not y.numel()):
         raise RegardError(
             "X",
             got=f"X of shape {tuple(X.shape)} with y of shape {tuple(y.shape)}",
-            needed="at least one row and column, and one y for each row of X",
+            needed="at least one row and column in both, and one y for each row of X",
             repair="Pass rows that belong together.",
         )
     weight = None
     if sample_weight is not None:
-        weight = _finite("sample_weight", torch.as_tensor(sample_weight, device=X.device).to(X.dtype))
+        weight = _finite("sample_weight", _to("sample_weight", sample_weight, X))
         if weight.shape != (len(X),) or bool((weight < 0).any()):
             raise RegardError(
                 "sample_weight",
@@ -116,6 +128,30 @@ def _check_tensors(estimator: Any, X: Tensor, y: Any, sample_weight: Any, *, lab
     if hasattr(estimator, "feature_names_in_"):
         del estimator.feature_names_in_
     return Observed(X, y, weight)
+
+
+def _to(argument: str, numbers: Any, X: Tensor) -> Tensor:
+    """Numbers for each row as a tensor beside X, without the graph that made them."""
+    tensor = torch.as_tensor(numbers).detach().to(X.device, X.dtype)
+    return _check_tensor(argument, tensor, ndim=(1, 2))
+
+
+def _check_labels(labels: Any, device: torch.device) -> Any:
+    """Labels (rows,): a tensor beside X, or words as the array that they are."""
+    if not isinstance(labels, Tensor):
+        labels = np.asarray(labels)
+        if labels.dtype.kind not in "biuf":
+            check_classification_targets(labels)
+            return labels
+    labels = _check_tensor("y", torch.as_tensor(labels, device=device), ndim=(1,))
+    if labels.is_floating_point() and not torch.equal(_finite("y", labels), labels.round()):
+        raise RegardError(
+            "y",
+            got="numbers that are not whole",
+            needed="labels of classes",
+            repair="Regress continuous values with NadarayaWatson.",
+        )
+    return labels.detach()
 
 
 def _check_tensor(argument: str, tensor: Tensor, ndim: tuple[int, ...]) -> Tensor:

@@ -104,6 +104,6 @@ def _is_positive(bandwidth: object, dim: int) -> bool:
         numbers = np.asarray(bandwidth, dtype=np.float64)
     except (TypeError, ValueError):
         return False
-    if isinstance(bandwidth, bool) or numbers.shape not in ((), (1,), (dim,)):
+    if np.asarray(bandwidth).dtype == bool or numbers.shape not in ((), (1,), (dim,)):
         return False
     return all(0 < number < math.inf for number in numbers.reshape(-1))

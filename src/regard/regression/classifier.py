@@ -87,16 +87,25 @@ class NadarayaWatsonClassifier(ClassifierMixin, KernelEstimator):
         return self._mean(X)
 
     def predict(self, X: Any) -> Any:
-        """(queries,): the most probable class; of equal ones the first."""
+        """(queries,): the most probable class; of equal ones the first. Words are an array, whatever X is."""
         likeliest = self._mean(X).argmax(-1)
-        if isinstance(X, Tensor):
+        if isinstance(X, Tensor) and not self._are_words:
             return torch.as_tensor(self.classes_, device=X.device)[likeliest]
-        return np.asarray(self.classes_.cpu() if isinstance(self.classes_, Tensor) else self.classes_)[likeliest]
+        classes = self.classes_.cpu() if isinstance(self.classes_, Tensor) else self.classes_
+        return np.asarray(classes)[likeliest.cpu() if isinstance(likeliest, Tensor) else likeliest]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """The share of right predictions; tensors are compared on their device."""
         if not isinstance(X, Tensor):
             return super().score(X, y, sample_weight)
-        right = (self.predict(X) == torch.as_tensor(y, device=X.device)).double()
+        if self._are_words:
+            right = torch.as_tensor(self.predict(X) == np.asarray(y)).double()
+        else:
+            right = (self.predict(X) == torch.as_tensor(y, device=X.device)).double()
         weight = torch.ones_like(right) if sample_weight is None else torch.as_tensor(sample_weight).to(right)
         return float((right * weight).sum() / weight.sum())
+
+    @property
+    def _are_words(self) -> bool:
+        """Whether the classes are no numbers, and so no tensor."""
+        return not isinstance(self.classes_, Tensor) and self.classes_.dtype.kind not in "biuf"

@@ -101,7 +101,7 @@ class NadarayaWatson(MultiOutputMixin, RegressorMixin, KernelEstimator):
 
         X: (rows, dim). y: (rows,) or (rows, outputs). sample_weight: (rows,), counts repetitions.
         """
-        if self.degree not in (0, 1) or isinstance(self.degree, bool):
+        if isinstance(self.degree, bool) or not isinstance(self.degree, int | np.integer) or self.degree not in (0, 1):
             raise RegardError(
                 "degree",
                 got=repr(self.degree),
@@ -113,7 +113,7 @@ class NadarayaWatson(MultiOutputMixin, RegressorMixin, KernelEstimator):
             return self
         X, y, weight = arrays.check_observations(self, X, y, sample_weight, labels=False)
         self._one_output = y.ndim == 1
-        self._fit(X, y.reshape(len(y), -1), weight, self.degree)
+        self._fit(X, y.reshape(len(y), -1), weight, int(self.degree))
         return self
 
     def predict(self, X: Any) -> Any:
@@ -127,7 +127,9 @@ class NadarayaWatson(MultiOutputMixin, RegressorMixin, KernelEstimator):
         if not isinstance(X, Tensor):
             return super().score(X, y, sample_weight)
         # scikit-learn's R^2 would ask for its own configuration to take tensors, and not take them from a GPU.
-        plain = [None if part is None else torch.as_tensor(part).cpu().numpy() for part in (X, y, sample_weight)]
+        plain = [
+            None if part is None else torch.as_tensor(part).detach().cpu().numpy() for part in (X, y, sample_weight)
+        ]
         return super().score(*plain)
 
     def derivative(self, X: Any) -> Any:

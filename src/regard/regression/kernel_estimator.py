@@ -2,6 +2,7 @@
 
 # ruff: noqa: N803, N806 (X is what scikit-learn calls it)
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -41,7 +42,7 @@ class KernelEstimator(BaseEstimator):
             X, value = X[self._kept], value[self._kept]
         # The estimator owns its data: whoever passed the array may change it afterwards.
         data = Data(X.clone(), value.clone(), weight)
-        wish = bandwidth.Wish(self.bandwidth, self.exclude, self.per_dimension, self.verbose)
+        wish = bandwidth.Wish(self.bandwidth, int(self.exclude), self.per_dimension, self.verbose)
         self._keep(bandwidth.choose(Smoother(data, self.kernel, 1.0, degree, self.tolerance), wish))
 
     def _keep(self, chosen: bandwidth.Chosen) -> None:
@@ -117,7 +118,7 @@ class KernelEstimator(BaseEstimator):
             yield self.smoother_.place(query)
 
     def _check_parameters(self) -> None:
-        if self.kernel not in KERNELS:
+        if not isinstance(self.kernel, str) or self.kernel not in KERNELS:
             raise RegardError(
                 "kernel",
                 got=f"{self.kernel!r:.60}",
@@ -132,6 +133,26 @@ class KernelEstimator(BaseEstimator):
                 needed="a whole number from 0: rows left out on each side of a row, besides itself",
                 repair="Pass exclude=0 where rows are independent.",
             )
+        if self.tolerance is not None and not _is_share(self.tolerance):
+            raise RegardError(
+                "tolerance",
+                got=repr(self.tolerance),
+                needed="a positive number, or None for the rounding of the dtype",
+                repair="Pass for example 1e-6.",
+            )
+        for name, kinds in (("per_dimension", (bool, np.bool_)), ("verbose", (int, np.integer))):
+            if not isinstance(getattr(self, name), kinds):
+                raise RegardError(
+                    name,
+                    got=repr(getattr(self, name)),
+                    needed="True or False" if bool in kinds else "0, 1 or 2",
+                    repair=f"Leave {name} out where you do not need it.",
+                )
+
+
+def _is_share(number: object) -> bool:
+    is_number = isinstance(number, float | int | np.floating | np.integer) and not isinstance(number, bool)
+    return is_number and 0 < float(number) < math.inf
 
 
 def _joined(parts: list[Tensor]) -> Tensor:

@@ -53,7 +53,7 @@ def _line_by_leverage(smoother: Smoother) -> LeftOut:
     rows = unsafe.nonzero().flatten()
     if len(rows):
         lines = hat.lines(smoother, data.key[rows], rows)
-        mean[rows], alone[rows] = lines.mean, lines.lost
+        mean, alone = mean.index_copy(0, rows, lines.mean), alone.index_copy(0, rows, lines.lost)
     return LeftOut(mean, alone)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from regard.regression.criteria import CRITERIA
 from regard.regression.nearest import Nearest
-from regard.regression.search import Found, Trials, check_rows
+from regard.regression.search import Found, Trials, check_found, check_rows
 from regard.regression.smoother import Smoother
 from regard.regression.warning_kinds import BandwidthWarning
 
@@ -41,6 +41,7 @@ def find_neighbours(smoother: Smoother, criterion: str, exclude: int, verbose: i
     place = tried.index(best)
     below, above = tried[max(place - 1, 0)], tried[min(place + 1, len(tried) - 1)]
     best = judge(np.unique(np.linspace(below, above, AROUND).round().astype(int)))
+    check_found(criterion, values[best], len(smoother.data.key))
     if most > 2 and best in (2, most):
         warnings.warn(
             f"the criterion is smallest at the edge of what was tried, {best} neighbours",

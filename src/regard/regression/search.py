@@ -129,18 +129,23 @@ def find_width(judge: Judge) -> Found:
     else:
         _, curve = minimise(judge.at, grid, _rounding(smoother.data), rough=rough, scan=judge.scan)
     found = _found(judge, curve)
-    if not math.isfinite(found.value):
-        raise RegardError(
-            "bandwidth",
-            got=f"{criterion!r}, which is no finite number at any width, for {judge.rows} rows",
-            needed="a criterion that can compare widths",
-            repair="Pass a number as bandwidth, or more rows; y that is fitted exactly, or whose squares overflow, "
-            "leaves nothing to compare.",
-        )
+    check_found(criterion, found.value, judge.rows)
     _say_if_at_edge(curve, low, high, smoother.degree)
     if judge.verbose:
         print(f"[regard] {criterion} {found.value:.8g} after {len(curve.places)} evaluations on all rows")
     return found
+
+
+def check_found(criterion: str, value: float, rows: int) -> None:
+    """A smallest criterion that is not finite has compared nothing."""
+    if not math.isfinite(value):
+        raise RegardError(
+            "bandwidth",
+            got=f"{criterion!r}, which is no finite number at any width, for {rows} rows",
+            needed="a criterion that can compare widths",
+            repair="Pass a number as bandwidth, or more rows; y that is fitted exactly, or whose squares overflow, "
+            "leaves nothing to compare.",
+        )
 
 
 def check_rows(data: Data, criterion: str) -> None:
@@ -170,7 +175,8 @@ def _range_of_places(smoother: Smoother, unit: Tensor | None) -> tuple[float, fl
     ratio = relative_to_gaussian(smoother.kernel)
     if unit is None:
         spacing = float(key[:, 0].unique().diff().median())
-        return math.log(0.35 * spacing * ratio), math.log(3 * float(extent) * ratio)
+        tiny = torch.finfo(key.dtype).tiny  # neighbours may be nearer than a normal number
+        return math.log(max(0.35 * spacing * ratio, tiny)), math.log(max(3 * float(extent) * ratio, tiny))
     dim = key.shape[-1]
     widest = 3 * float((extent / unit).max()) * math.sqrt(dim)
     return math.log(0.25 * smoother.total() ** (-1 / dim) * ratio), math.log(widest * ratio)

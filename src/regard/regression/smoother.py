@@ -92,8 +92,11 @@ class Smoother:
         lost = line.lost.nonzero().flatten()
         if len(lost):
             exact = hat.lines(self, query[lost])
-            for found, part in zip(line[:3], exact[:3], strict=True):
-                found[lost] = part
+            # Copies: what a gradient flows through must not be written over.
+            mean, slope, inflation = (
+                found.index_copy(0, lost, part) for found, part in zip(line[:3], exact[:3], strict=True)
+            )
+            line = local_linear.Line(mean, slope, inflation, line.lost)
         leverage = line.inflation * (-pooled.log_mass).exp()
         return Fit(line.mean, pooled.log_mass, leverage, line.slope)
 

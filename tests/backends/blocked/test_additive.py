@@ -127,3 +127,17 @@ def test_an_operand_that_heads_share_gets_the_gradients_of_all(shared):
     exact = torch.autograd.grad(by_tanh(*leaves), leaves, grad)
     for found, right in zip(tiles.gradients(), exact, strict=True):
         torch.testing.assert_close(found, right)
+
+
+@pytest.mark.parametrize("wild", [torch.inf, -torch.inf, 3e38, torch.nan])
+@pytest.mark.parametrize("side", [0, 1])
+def test_an_activation_of_any_size_leaves_finite_gradients(side, wild):
+    """tanh is flat there: the token's own gradient is 0 in that unit, and the weight's is finite unless it is NaN."""
+    operands = drawn(1.0, 7, torch.float32)
+    operands[side][:, 3, 2] = wild
+    tiles = AdditiveTiles(operands, [True] * 3)
+    grad = torch.randn(2, 101, 103)
+    grad[:, 3 if side == 0 else slice(None), 3 if side == 1 else slice(None)] = 0.0  # as where a mask forbids it
+    tiles.backward(*ALL, grad)
+    for name, found in zip(("query", "key", "weight"), tiles.gradients(), strict=True):
+        assert found.isfinite().all() or wild != wild, name

@@ -19,7 +19,7 @@ CPU = torch.device("cpu")
 def make(queries, keys, mask=None, batch=(), dropout=0.0, seed=0):
     placed = None if mask is None else mask.place(batch=batch, queries=queries, keys=keys, device=CPU)
     value = torch.zeros(*batch, 1, 1)
-    return Sweep(value, batch, queries, keys, placed, None, dropout, seed)
+    return Sweep(value, batch, queries, keys, placed, None, dropout, torch.tensor(seed))
 
 
 def visited(sweeping):
@@ -100,6 +100,17 @@ def test_dropout_of_a_tile_is_the_same_when_it_is_recomputed_and_differs_between
     assert not torch.equal(first, other)
     assert set(first.unique().tolist()) == {0.0, 2.0}
     assert sweeping._replace(dropout=0.0).kept(slice(0, 16), slice(0, 64), like) is None
+
+
+def test_examples_that_are_mapped_draw_by_their_own_seed_or_by_one_for_all():
+    like, tile = torch.zeros(4, 6), (slice(0, 4), slice(0, 6))
+    alone = make(4, 6, batch=(3,), dropout=0.5, seed=7).kept(*tile, like)
+    shared = make(4, 6, batch=(2, 3), dropout=0.5, seed=[7]).kept(*tile, like)
+    own = make(4, 6, batch=(2, 3), dropout=0.5, seed=[7, 8]).kept(*tile, like)
+    assert shared.shape == (1, 3, 4, 6)
+    assert torch.equal(shared[0], alone)
+    assert torch.equal(own[0], alone)
+    assert not torch.equal(own[1], alone)
 
 
 def test_the_online_softmax_is_exact_when_the_largest_score_comes_last(monkeypatch):

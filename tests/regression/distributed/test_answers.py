@@ -82,3 +82,9 @@ def test_bad_queries(on_a_line, query):
         dask.compute(model.predict(query * np.nan))
     with pytest.raises(RegardError, match="X: got a Dask Array; needed an array in memory"):
         model.pool(query)
+
+
+def test_data_too_far_apart_are_refused_as_in_memory():
+    X = 1e200 * np.random.default_rng(0).normal(size=(60, 1))
+    with pytest.raises(RegardError, match=r"X: got numbers that lie up to .* apart"):
+        NadarayaWatson(bandwidth=1.0).fit(da.from_array(X, chunks=20), da.from_array(X[:, 0], chunks=20))

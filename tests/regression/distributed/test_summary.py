@@ -44,3 +44,19 @@ def test_a_block_that_cannot_be_used(argument, X, y, weight, text):
 def test_nothing_at_all():
     with pytest.raises(RegardError, match="no row with a positive weight"):
         join([summarise(np.ones((2, 1)), np.ones(2), np.zeros(2))])
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint64, np.bool_, np.int8, np.float16])
+def test_numbers_of_every_kind_are_summed_up_in_float64(dtype):
+    random = np.random.default_rng(0)
+    X, y = (random.integers(0, 2 if dtype is np.bool_ else 100, size=(50, 1)).astype(dtype) for _ in range(2))
+    found, exact = summarise(X, y, None), summarise(X.astype(np.float64), y.astype(np.float64), None)
+    for name, part in exact._asdict().items():
+        np.testing.assert_array_equal(getattr(found, name), part, err_msg=name)
+
+
+def test_where_x_is_float32_so_are_values_and_weights():
+    X, y = np.arange(4, dtype=np.float32)[:, None], np.arange(4.0)
+    assert summarise(X, y, np.array([1.0, 1e-60, 1.0, 1.0])).rows == 3
+    with pytest.raises(RegardError, match="y: got NaN or infinity; needed finite numbers of float32"):
+        summarise(X, 1e60 * y, None)

@@ -47,6 +47,8 @@ def test_numbers_are_read_to_the_last_digit(tmp_path):
     [
         ("", r"^file: got data.csv, which is empty; needed a first line that names"),
         (" \n\n", r"which is empty"),
+        ("\u00a0\n\x0c\n", r"which is empty"),
+        ('"\u00a0"\n', r"which is empty"),
         (b"\xff\xfea,b", r"^file: got .*data.csv \(not UTF-8 text\)"),
         ("A1,b\n1,2\n", r"^x: got 'a'; needed one of the columns 'A1', 'b'. Did you mean 'A1'\?"),
         ("A,b\n1,2\n", r"^x: got 'a'; needed one of the columns 'A', 'b'. Did you mean 'A'\?"),

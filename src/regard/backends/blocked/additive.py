@@ -63,11 +63,12 @@ class AdditiveTiles(Tiles):
         self.members = _subsets(self.query)
         self.signs = 2 * self.members - 1
         # The factors of D and of N, (groups, *batch, tokens, 16) each.
-        self.key_products = _products(self.key, self.members)
-        self.query_products = _products(self.query, self.members)
+        reach = LARGEST_REACH[self.query.dtype]
+        self.key_products = _products(self.key, self.members, reach)
+        self.query_products = _products(self.query, self.members, reach)
         self.coefficients = _by_group(self.weight) @ self.signs.mT
         self.numerators = self.query_products * self.coefficients
-        self.reach = -1.0 if tanh else LARGEST_REACH[self.query.dtype]
+        self.reach = -1.0 if tanh else reach
         self.query_reach, self.key_reach = _reach(self.query), _reach(self.key)
         self.memory = TileMemory(self.query.device, self.query.dtype, self.query.dtype)
         if any(needs):
@@ -199,9 +200,12 @@ def _ungroup(grouped: Tensor, like: Tensor) -> Tensor:
     return grouped.movedim(0, -2).flatten(-2)[..., : like.shape[-1]]
 
 
-def _products(tokens: Tensor, members: Tensor) -> Tensor:
-    """u_S / prod_i max(1, u_i) for all subsets, (groups, *batch, tokens, 16)."""
-    twice = 2 * _by_group(tokens)
+def _products(tokens: Tensor, members: Tensor, reach: float) -> Tensor:
+    """u_S / prod_i max(1, u_i) for all subsets, (groups, *batch, tokens, 16).
+
+    Activations beyond the reach are cut off: no tile asks for them, and their gradient here must be 0 and not NaN.
+    """
+    twice = 2 * _by_group(tokens.clamp(-reach, reach).nan_to_num_(0.0))
     largest = twice.clamp_min(0).sum(-1, keepdim=True)
     return (twice @ members.mT).sub_(largest).exp_()
 

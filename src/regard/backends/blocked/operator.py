@@ -1,6 +1,7 @@
 """The blocked sweeps as an operator of torch.
 
-Its tensors are the form's operands, value, perhaps bias and seed, then the mask's; the seed alone has no axes.
+Its tensors are the form's operands, value, perhaps bias and seed, then the mask's; the seed alone has no axes but those
+over which a call is mapped.
 """
 
 from collections.abc import Sequence
@@ -84,9 +85,10 @@ def _forward(
         return output.to(value.dtype), log_mass
 
 
-def _fake(tensors, operands, *_):
-    query, value = tensors[0], tensors[operands]
-    shape = (*_batch(tensors), query.shape[-2])
+def _fake(tensors, *statics):
+    known = Statics(*statics)
+    query, value = tensors[0], tensors[known.operands]
+    shape = (*_batch(tensors, known), query.shape[-2])
     return value.new_empty(*shape, value.shape[-1]), value.new_empty(shape, dtype=accumulation_dtype(value.dtype))
 
 
@@ -132,9 +134,10 @@ OPERATOR = operator(
 )
 
 
-def _batch(tensors: Sequence[Tensor]) -> tuple[int, ...]:
+def _batch(tensors: Sequence[Tensor], statics: Statics) -> tuple[int, ...]:
     """What the leading axes broadcast to; under vmap any tensor may be the one that has the mapped axis."""
-    return common_batch(*(x for x in tensors if x.ndim > 1))
+    seed = statics.operands + 1 + statics.has_bias
+    return common_batch(*(x for at, x in enumerate(tensors) if not (statics.has_seed and at == seed)))
 
 
 def _tiles(tensors: Sequence[Tensor], statics: Statics, needs: Sequence[bool]) -> Tiles:
@@ -152,15 +155,15 @@ def _sweep(tensors: Sequence[Tensor], statics: Statics, larger: int) -> sweeps.S
     value, *rest = tensors[statics.operands :]
     dtype = accumulation_dtype(value.dtype)
     bias = rest.pop(0).to(dtype) if statics.has_bias else None
-    seed = int(rest.pop(0).flatten()[0]) if statics.has_seed else 0
+    seeds = rest.pop(0) if statics.has_seed else None
     return sweeps.Sweep(
         value=value.to(dtype),
-        batch=_batch(tensors),
+        batch=_batch(tensors, statics),
         queries=tensors[0].shape[-2],
         keys=value.shape[-2],
         mask=decode(statics.mask, rest) if statics.mask else None,
         bias=bias,
         dropout=statics.dropout,
-        seed=seed,
+        seeds=seeds,
         larger=larger,
     )

@@ -21,7 +21,8 @@ LONGEST_ROW = 512
 class Sweep(NamedTuple):
     """Everything beside the form: value (*batch, keys, value_dim) in the accumulation dtype, mask, bias, dropout.
 
-    larger: how many times larger than usual a tile is.
+    seeds: of dropout, with the first axes of the batch, or none: where torch.vmap maps a call, each example has its own
+    seed, or all share one. larger: how many times larger than usual a tile is.
     """
 
     value: Tensor
@@ -31,7 +32,7 @@ class Sweep(NamedTuple):
     mask: Placed | None
     bias: Tensor | None
     dropout: float
-    seed: int
+    seeds: Tensor | None
     larger: int = 1
 
     def blocks(self) -> Iterator[tuple[slice, list[slice]]]:
@@ -58,10 +59,14 @@ class Sweep(NamedTuple):
         """Which weights dropout keeps, scaled to keep the mean; the same for the same tile and seed."""
         if not self.dropout:
             return None
+        assert self.seeds is not None
         generator = torch.Generator(like.device)
-        generator.manual_seed((self.seed + rows.start * self.keys + cols.start) % 2**63)
-        shape = (*self.batch, rows.stop - rows.start, cols.stop - cols.start)
-        uniform = torch.rand(shape, generator=generator, device=like.device, dtype=like.dtype)
+        shape = (*self.batch[self.seeds.ndim :], rows.stop - rows.start, cols.stop - cols.start)
+        drawn = []
+        for seed in self.seeds.flatten().tolist():
+            generator.manual_seed((seed + rows.start * self.keys + cols.start) % 2**63)
+            drawn.append(torch.rand(shape, generator=generator, device=like.device, dtype=like.dtype))
+        uniform = torch.stack(drawn).view(*self.seeds.shape, *shape)
         return (uniform >= self.dropout).to(like.dtype).mul_(_inverse(1 - self.dropout))
 
     def _tile_shape(self) -> tuple[int, int]:

@@ -5,6 +5,7 @@
 from typing import Any
 
 from regard.errors import RegardError
+from regard.regression.arrays import check_extent
 from regard.regression.bandwidth import Chosen, Wish
 from regard.regression.distributed.collections import align, dask_of_extra
 from regard.regression.distributed.scattered import Scattered
@@ -30,8 +31,9 @@ def fit(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Chosen:
     blocks = align(X, y, sample_weight)
     dask = dask_of_extra()
     summaries = dask.compute(*(dask.delayed(summarise)(*blocks.at(i)) for i in range(len(blocks))))
-    join(summaries)
-    wish = Wish(estimator.bandwidth, estimator.exclude, estimator.per_dimension, estimator.verbose)
+    whole = join(summaries)
+    check_extent((whole.high - whole.low).astype(blocks.dtype))
+    wish = Wish(estimator.bandwidth, int(estimator.exclude), estimator.per_dimension, estimator.verbose)
     chosen = choose(Scattered(blocks, summaries, estimator.kernel, 1.0, 0, estimator.tolerance), wish)
     estimator.n_features_in_ = blocks.dim
     if hasattr(estimator, "feature_names_in_"):

@@ -27,10 +27,15 @@ class Summary(NamedTuple):
     spread: np.ndarray
 
 
+@np.errstate(over="ignore")  # what becomes infinite is refused, here or by its extent
 def summarise(X: Any, y: Any, weight: Any) -> Summary:
-    """Check one block and sum it up."""
-    X, y = np.asarray(X), in_columns(np.asarray(y))
-    weight = np.ones(len(X)) if weight is None else np.asarray(weight, dtype=np.float64)
+    """Check one block and sum it up, as it will be pooled: where X is float32, so are the others."""
+    dtype = np.float32 if np.asarray(X).dtype == np.float32 else np.float64
+    X, y, weight = (
+        np.asarray(part).astype(dtype).astype(np.float64)
+        for part in (X, y, np.ones(len(X)) if weight is None else weight)
+    )
+    y = in_columns(y)
     if not len(X) == len(y) == len(weight):
         raise RegardError(
             "y",
@@ -41,7 +46,10 @@ def summarise(X: Any, y: Any, weight: Any) -> Summary:
     for argument, part in (("X", X), ("y", y), ("sample_weight", weight)):
         if not np.isfinite(part).all():
             raise RegardError(
-                argument, got="NaN or infinity", needed="finite numbers", repair="Drop or fill the missing rows first."
+                argument,
+                got="NaN or infinity",
+                needed=f"finite numbers of {dtype.__name__}",
+                repair="Drop or fill the missing rows first, and divide what is too large.",
             )
     if (weight < 0).any():
         raise RegardError(
@@ -56,7 +64,7 @@ def summarise(X: Any, y: Any, weight: Any) -> Summary:
     if not len(X):
         nothing = np.zeros(X.shape[1])
         return Summary(0, 0.0, np.inf, nothing + np.inf, nothing - np.inf, nothing, np.zeros(y.shape[1]), nothing)
-    low, high = X.min(0).astype(np.float64), X.max(0).astype(np.float64)
+    low, high = X.min(0), X.max(0)
     # Relative to the first row, so that an offset of the data costs no digits.
     key = X[0] + np.average(X - X[0], 0, weight)
     value = y[0] + np.average(y - y[0], 0, weight)
@@ -69,6 +77,7 @@ def in_columns(y: np.ndarray) -> np.ndarray:
     return y if y.ndim == 2 else y[:, np.newaxis]
 
 
+@np.errstate(over="ignore")
 def join(parts: Sequence[Summary]) -> Summary:
     """The summary of all rows of all blocks."""
     rows = sum(part.rows for part in parts)

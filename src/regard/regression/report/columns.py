@@ -71,7 +71,7 @@ def _lines(argument: str, path: Path) -> list[str]:
         raise RegardError(
             argument, got=f"{path} ({reason})", needed="a CSV file in UTF-8", repair="Check the path and the file."
         ) from None
-    if not text.strip(f'{SEPARATORS}" \r\n'):
+    if not "".join(text.split()).strip(f'{SEPARATORS}"'):  # split knows every kind of blank, as the reader does
         raise RegardError(
             argument,
             got=f"{path.name}, which is empty",

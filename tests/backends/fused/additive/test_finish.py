@@ -119,6 +119,11 @@ KEYS, DROPOUT = 16, 0.25
 def dropped(call: Call, *, seed: int = 3):
     """The weights that are left, scaled (*batch, queries, keys): the output for values that are one-hot."""
     torch.manual_seed(seed)
+    return dropped_of(call)
+
+
+def dropped_of(call: Call):
+    """The same with the seed that comes next."""
     tolerance, score = call.tolerance, score_of(call)
     tokens = call.query, call.key, call.value, score
     return regard.attend(*tokens, call.mask, dropout=DROPOUT, backend="triton", tolerance=tolerance)
@@ -159,6 +164,21 @@ def test_dropout_follows_the_generator_of_torch_and_no_two_elements_are_alike():
     assert not torch.equal(one, other)
     masks = (one != 0).flatten(0, 1)
     assert len({tuple(mask.flatten().tolist()) for mask in masks}) == 4
+
+
+def test_dropout_is_the_same_where_only_the_backward_pass_is_mapped():
+    call = drawn(3, 5, batch=(2,), value_dim=2)
+    jacobian = torch.func.jacrev(lambda value: dropped(call._replace(value=value)))(call.value)
+    pooled = torch.einsum("abcdef,def->abc", jacobian, call.value)  # pooling is linear in its values
+    torch.testing.assert_close(pooled, dropped(call))
+
+
+@pytest.mark.parametrize("randomness", ["same", "different"])
+def test_mapped_examples_share_their_dropout_if_asked_to(randomness):
+    call = one_hot(drawn(5, KEYS, batch=(2,)))
+    many = call.query.expand(3, *call.query.shape)
+    found = torch.vmap(lambda query: dropped_of(call._replace(query=query)), randomness=randomness)(many)
+    assert torch.equal(found[0] == 0, found[1] == 0) == (randomness == "same")
 
 
 def test_the_mask_of_dropout_does_not_depend_on_slabs(monkeypatch):

@@ -44,7 +44,8 @@ class Call(NamedTuple):
     """query, key: (outer or 1, inner or 1, tokens, units); weight: (.., .., units) in float32; value as it came.
 
     key_bias: (.., .., columns) in float32, minus infinity for keys that nobody may see. bias, allowed: (.., .., queries
-    or 1, keys or 1). units are padded to a multiple of 4 with weights of 0.
+    or 1, keys or 1). seed: of dropout, one or more, of the batch's first axes. units are padded to a multiple of 4 with
+    weights of 0.
     """
 
     query: Tensor
@@ -105,7 +106,7 @@ class Call(NamedTuple):
             "band": self.band if is_banded else None,
             "bias": None if self.bias is None else spread(self.bias),
             "allowed": None if self.allowed is None else spread(self.allowed),
-            "seed": self.seed,
+            "seed": None if self.seed is None else (self.seed, self.batch // self.seed.numel()),
             "HAS_BIAS": self.bias is not None,
             "HAS_MASK": self.allowed is not None,
             "HAS_BAND": is_banded,
@@ -135,6 +136,9 @@ def call_of(tensors: Sequence[Tensor], statics: Statics) -> Call:
     some = bias, allowed, key_bias
     batch = batch_of([query, key, weight, value, *(x for x in some if x is not None)])
     groups = groups_of(batch, [query, key, weight, value, *(x for x in some if x is not None)])
+    if seed is not None:
+        # Each example that a call is mapped over has its own seed, or all share one.
+        seed = seed.expand(batch[: seed.ndim]).contiguous()
     sizes = [math.prod(batch[axis] for axis in group) for group in groups]
     outer, inner = [1, 1][: 2 - len(sizes)] + sizes
     query, key, weight, value = (fold(x, groups) for x in (query, key, weight, value))

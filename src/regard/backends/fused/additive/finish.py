@@ -38,6 +38,10 @@ def finished(
 
 @triton.jit
 def kept_weights(seed, dropout, m, n, batch, queries, keys):
-    """1 / (1 - dropout) where a weight is kept and 0 where it is dropped; the same in every kernel."""
-    place = (batch.to(tl.int64) * queries + m.to(tl.int64))[:, None] * keys + n.to(tl.int64)[None, :]
-    return tl.where(tl.rand(tl.load(seed), place) >= dropout, 1.0 / (1.0 - dropout), 0.0)
+    """1 / (1 - dropout) where a weight is kept and 0 where it is dropped; the same in every kernel.
+
+    seed: a pointer to seeds, and how many batch elements share each of them.
+    """
+    own = batch % seed[1]
+    place = (own.to(tl.int64) * queries + m.to(tl.int64))[:, None] * keys + n.to(tl.int64)[None, :]
+    return tl.where(tl.rand(tl.load(seed[0] + batch // seed[1]), place) >= dropout, 1.0 / (1.0 - dropout), 0.0)

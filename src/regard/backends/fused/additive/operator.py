@@ -1,6 +1,7 @@
 """Additive attention by fused kernels as an operator of torch.
 
-Its tensors are query, key, weight, value, perhaps bias and seed, then the mask's; the seed alone has no axes.
+Its tensors are query, key, weight, value, perhaps bias and seed, then the mask's; the seed alone has no axes but
+those over which a call is mapped.
 """
 
 from collections.abc import Sequence
