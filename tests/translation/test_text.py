@@ -1,5 +1,6 @@
 """Normalisation: escapes undone once, characters composed, blanks single."""
 
+import pickle
 import unicodedata
 
 import pytest
@@ -52,6 +53,13 @@ def test_composed_and_with_single_blanks(text):
 @given(st.text().filter(lambda text: "&" not in text))
 def test_once_is_enough_where_nothing_is_escaped_twice(text):
     assert normalise(normalise(text)) == normalise(text)
+
+
+@given(st.lists(st.sampled_from(["&amp;", "lt;", "amp;", "a", " "])).map("".join))
+def test_what_is_normalised_is_not_normalised_again(text):
+    once = normalise(text)
+    assert normalise(once) is once
+    assert normalise(pickle.loads(pickle.dumps(once))) == once
 
 
 def test_half_a_character_is_refused():

@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from tests.translation.models import SENTENCES, random_model, random_sentences, save_model
@@ -86,6 +87,22 @@ def test_sentences_are_normalised_as_in_training(translator):
     assert told(translator.translate(["  ab \t cd\n"])) == told(translator.translate(["ab cd"]))
 
 
+def test_what_was_escaped_twice_is_still_escaped_once(translator):
+    (found,) = translator.translate(["a &amp;lt; b"])
+    (given,) = translator.force(["a &amp;lt; b"], ["b &amp;lt; a"])
+    assert found.source.text == given.source.text == "a &lt; b"
+    assert given.target.text == "b &lt; a"
+    assert len(found.source.ids) == len(given.target.ids) == len("a &lt; b")
+
+
+def test_numbers_of_numpy_are_numbers(translator):
+    ours = {"beams": 3, "nbest": 2, "length_penalty": 0.5, "shortest": 2, "longest": 8, "batch_size": 7}
+    theirs = {name: np.float32(value) if value == 0.5 else np.int64(value) for name, value in ours.items()}
+    sentences = random_sentences(9)
+    assert told(translator.translate(sentences, **theirs)) == told(translator.translate(sentences, **ours))
+    assert told(translator.stream(sentences, **theirs, ahead=np.int64(4))) == told(translator.stream(sentences, **ours))
+
+
 def test_a_stream_gives_what_a_list_gives_and_reads_no_further_than_it_must(translator):
     sentences = random_sentences(23, seed=1)
     read = []
@@ -164,10 +181,23 @@ def test_a_model_without_attention_has_no_alignment():
         (lambda t: t.translate(["ab", None]), "sentences: got NoneType at number 1; needed sentences as strings"),
         (lambda t: t.translate([b"ab"]), "sentences: got bytes at number 0"),
         (lambda t: next(t.stream([3.5])), "sentences: got float at number 0"),
-        (lambda t: next(t.stream("ab")), "sentences: got one string"),
-        (lambda t: next(t.stream(["ab"], ahead=0)), "ahead: got 0; needed 1 or more"),
+        (lambda t: t.translate(None), "sentences: got NoneType; needed a list of sentences"),
+        (lambda t: t.translate(5), "sentences: got int; needed a list of sentences"),
+        (lambda t: t.stream("ab"), "sentences: got one string"),
+        (lambda t: t.stream(["ab"], ahead=0), "ahead: got 0; needed 1 or more"),
+        (lambda t: t.stream(["ab"], ahead=1.5), r"ahead: got 1\.5; needed 1 or more"),
+        (lambda t: t.stream(["ab"], beams=0), "beams: got 0"),
         (lambda t: t.translate(["ab"], batch_size=0), "batch_size: got 0; needed 1 or more"),
+        (lambda t: t.translate(["ab"], batch_size=2.5), r"batch_size: got 2\.5"),
+        (lambda t: t.force(["ab"], ["ab"], batch_size=None), "batch_size: got None"),
         (lambda t: t.translate(["ab"], beams=0), "beams: got 0"),
+        (lambda t: t.translate([""], beams=0), "beams: got 0"),
+        (lambda t: t.translate(["ab"], beams=2.5), r"beams: got 2\.5"),
+        (lambda t: t.translate([], beams=1, nbest=4), "nbest: got 4"),
+        (lambda t: t.translate(["ab"], nbest=2.0), r"nbest: got 2\.0"),
+        (lambda t: t.translate(["ab"], shortest=10**9), "shortest: got 1000000000; needed 0 to 100,000 tokens"),
+        (lambda t: t.translate(["ab"], shortest=1.5), r"shortest: got 1\.5"),
+        (lambda t: t.translate(["ab"], shortest=5, longest=3), "longest: got 3; needed at least 5"),
         (lambda t: t.translate(["ab"], beams=2, nbest=3), "nbest: got 3"),
         (lambda t: t.translate(["ab"], longest=0), "longest: got 0"),
         (lambda t: t.translate(["ab"], length_penalty=math.nan), "length_penalty: got nan; needed a number"),

@@ -1,21 +1,64 @@
 """What a translator may be given, and the refusal of everything else."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Self
 
+import numpy as np
 import torch
 
 from regard.errors import RegardError
+from regard.translation.counts import count_of
 from regard.translation.folder import Loaded
+from regard.translation.search.limits import MOST_TOKENS, Limits
+from regard.translation.search.width import width_of
 
 STRONGEST = 20  # a length penalty beyond it overflows, and ranks by length alone long before
 
 
+@dataclass(frozen=True)
+class Search:
+    """How to search, as `Translator.translate` explains it; strength: of the length penalty."""
+
+    beams: int
+    nbest: int
+    strength: float
+    shortest: int
+    longest: int | None
+    batch_size: int
+
+    @classmethod
+    def checked(
+        cls, beams: int, nbest: int, strength: object, shortest: int, longest: int | None, batch_size: int
+    ) -> Self:
+        """As a user writes it: refused at once, and not only when a sentence comes."""
+        limits = Limits.checked(1, shortest, MOST_TOKENS if longest is None else longest, (), "cpu")
+        return cls(
+            *width_of(beams, nbest),
+            strength=strength_of(strength),
+            shortest=limits.shortest,
+            longest=None if longest is None else limits.most,
+            batch_size=batch_size_of(batch_size),
+        )
+
+
 def sentences_in(argument: str, texts: Iterable[str]) -> Iterator[str]:
     """The sentences one by one; a single string, or anything that is none, is refused."""
-    if isinstance(texts, str):
+    try:
+        coming = None if isinstance(texts, str) else iter(texts)
+    except TypeError:
+        coming = None
+    if coming is None:
         raise RegardError(
-            argument, got="one string", needed="a list of sentences", repair="Pass [sentence] for a single one."
+            argument,
+            got="one string" if isinstance(texts, str) else type(texts).__name__,
+            needed="a list of sentences",
+            repair="Pass [sentence] for a single one.",
         )
+    return _strings_in(argument, coming)
+
+
+def _strings_in(argument: str, texts: Iterator[str]) -> Iterator[str]:
     for number, text in enumerate(texts):
         if not isinstance(text, str):
             raise RegardError(
@@ -31,7 +74,8 @@ def strength_of(strength: object) -> float:
     """Of a length penalty; 1 where none is given."""
     if strength is None:
         return 1.0
-    if isinstance(strength, bool) or not isinstance(strength, int | float) or not abs(strength) <= STRONGEST:
+    is_number = isinstance(strength, int | float | np.integer | np.floating) and not isinstance(strength, bool)
+    if not is_number or not abs(strength) <= STRONGEST:
         raise RegardError(
             "length_penalty",
             got=f"{strength!r}",
@@ -41,10 +85,9 @@ def strength_of(strength: object) -> float:
     return float(strength)
 
 
-def check_batch_size(batch_size: int) -> None:
-    """Refuse a batch of nothing."""
-    if batch_size < 1:
-        raise RegardError("batch_size", got=f"{batch_size}", needed="1 or more", repair="64 suits most machines.")
+def batch_size_of(batch_size: int) -> int:
+    """Of a batch with a sentence in it."""
+    return count_of("batch_size", batch_size, least=1, needed="1 or more", repair="64 suits most machines.")
 
 
 def check_models(models: Sequence[Loaded]) -> None:

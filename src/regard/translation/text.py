@@ -19,20 +19,29 @@ _ESCAPES = {
 _ESCAPED = re.compile("|".join(map(re.escape, _ESCAPES)))
 
 
-def normalise(text: str) -> str:
+class Normalised(str):
+    """A text as `normalise` leaves it, and leaves it from then on: whoever needs one may ask for it again."""
+
+    __slots__ = ()
+
+
+def normalise(text: str) -> Normalised:
     r"""Undo Moses' escapes, compose characters (NFC), and write white space of any kind as single blanks, trimmed.
 
-    Each escape is undone once, in one pass over the text: what was escaped twice is still escaped once.
+    Each escape is undone once, in one pass over the text: what was escaped twice is still escaped once, however often
+    the result is normalised on its way.
 
-    >>> normalise(" it &apos;s\t a  cafe\u0301\n"), normalise("&amp;apos;")
+    >>> normalise(" it &apos;s\t a  cafe\u0301\n"), normalise(normalise("&amp;apos;"))
     ("it 's a café", '&apos;')
     """
+    if isinstance(text, Normalised):
+        return text
     if "&" in text:
         text = _ESCAPED.sub(lambda escape: _ESCAPES[escape[0]], text)
     if not text.isascii():
         _check_unicode(text)
         text = unicodedata.normalize("NFC", text)
-    return " ".join(text.split())
+    return Normalised(" ".join(text.split()))
 
 
 def _check_unicode(text: str) -> None:

@@ -13,8 +13,9 @@ from torch import Tensor
 from regard.errors import RegardError
 from regard.translation import folder
 from regard.translation.batching import batches_by_length, pad
+from regard.translation.counts import count_of
 from regard.translation.folder import Loaded
-from regard.translation.inputs import check_batch_size, check_models, sentences_in, strength_of, usable_device
+from regard.translation.inputs import Search, batch_size_of, check_models, sentences_in, strength_of, usable_device
 from regard.translation.search import Hypothesis, State, States, Step, beam, ensemble, forced, greedy
 from regard.translation.sentence import Sentence
 from regard.translation.symbols import END
@@ -89,18 +90,9 @@ class Translator:
                 training data allow, at least twice those of the source and 10.
             batch_size: how many sentences are translated at a time.
         """
-        strength = self.length_penalty if length_penalty is None else strength_of(length_penalty)
-        check_batch_size(batch_size)
-        sources = self._sentences("sentences", sentences, self.source_vocabulary)
-        results = [_empty(source, self.target_vocabulary) for source in sources]
-        spoken = [index for index, source in enumerate(sources) if source.ids]
-        with torch.inference_mode():
-            for batch in batches_by_length([len(sources[index].ids) for index in spoken], batch_size):
-                rows = [spoken[place] for place in batch]
-                found = self._search([sources[row] for row in rows], beams, nbest, strength, shortest, longest)
-                for row, hypotheses in zip(rows, found, strict=True):
-                    results[row] = self._translation(sources[row], hypotheses)
-        return results
+        strength = self.length_penalty if length_penalty is None else length_penalty
+        search = Search.checked(beams, nbest, strength, shortest, longest, batch_size)
+        return self._translate(sentences_in("sentences", sentences), search)
 
     def stream(
         self,
@@ -119,27 +111,18 @@ class Translator:
         Arguments are those of `translate`, and `ahead`: so many sentences are read before the first is translated,
         since sentences of one length are translated fastest together.
         """
-        if ahead < 1:
-            raise RegardError("ahead", got=f"{ahead}", needed="1 or more sentences", repair="Leave it out.")
-        coming = iter(sentences_in("sentences", sentences))
-        while chunk := list(islice(coming, ahead)):
-            yield from self.translate(
-                chunk,
-                beams=beams,
-                nbest=nbest,
-                length_penalty=length_penalty,
-                shortest=shortest,
-                longest=longest,
-                batch_size=batch_size,
-            )
+        strength = self.length_penalty if length_penalty is None else length_penalty
+        search = Search.checked(beams, nbest, strength, shortest, longest, batch_size)
+        ahead = count_of("ahead", ahead, least=1, needed="1 or more sentences", repair="Leave it out.")
+        return self._stream(sentences_in("sentences", sentences), search, ahead)
 
     def force(
         self, sources: Iterable[str], targets: Iterable[str], *, batch_size: int = BATCH_SIZE
     ) -> list[Translation]:
         """Given translations as the model sees them: their probability and alignment; the score is the former."""
-        check_batch_size(batch_size)
-        read = self._sentences("sources", sources, self.source_vocabulary)
-        given = self._sentences("targets", targets, self.target_vocabulary)
+        batch_size = batch_size_of(batch_size)
+        read = self._sentences(sentences_in("sources", sources), self.source_vocabulary)
+        given = self._sentences(sentences_in("targets", targets), self.target_vocabulary)
         if len(read) != len(given):
             raise RegardError(
                 "targets",
@@ -169,31 +152,40 @@ class Translator:
         """exp(- mean log-probability of a token), over all tokens of the given translations, END included."""
         return perplexity(self.force(sources, targets, batch_size=batch_size))
 
-    def _sentences(self, argument: str, texts: Iterable[str], vocabulary: Vocabulary) -> list[Sentence]:
-        clean = [normalise(text) for text in sentences_in(argument, texts)]
+    def _sentences(self, texts: Iterable[str], vocabulary: Vocabulary) -> list[Sentence]:
+        clean = [normalise(text) for text in texts]
         ids = vocabulary.encode_all(clean)
         return [Sentence(text, tuple(tokens), vocabulary) for text, tokens in zip(clean, ids, strict=True)]
 
-    def _search(
-        self,
-        sources: Sequence[Sentence],
-        beams: int,
-        nbest: int,
-        strength: float,
-        shortest: int,
-        longest: int | None,
-    ) -> list[list[Hypothesis]]:
+    def _translate(self, texts: Iterable[str], search: Search) -> list[Translation]:
+        sources = self._sentences(texts, self.source_vocabulary)
+        results = [_empty(source, self.target_vocabulary) for source in sources]
+        spoken = [index for index, source in enumerate(sources) if source.ids]
+        with torch.inference_mode():
+            for batch in batches_by_length([len(sources[index].ids) for index in spoken], search.batch_size):
+                rows = [spoken[place] for place in batch]
+                found = self._search([sources[row] for row in rows], search)
+                for row, hypotheses in zip(rows, found, strict=True):
+                    results[row] = self._translation(sources[row], hypotheses)
+        return results
+
+    def _stream(self, coming: Iterator[str], search: Search, ahead: int) -> Iterator[Translation]:
+        while chunk := list(islice(coming, ahead)):
+            yield from self._translate(chunk, search)
+
+    def _search(self, sources: Sequence[Sentence], search: Search) -> list[list[Hypothesis]]:
         state, lengths = self._start(sources)
+        shortest, longest = search.shortest, search.longest
         most = self._most(lengths).clamp_(min=shortest) if longest is None else longest
         count, device = len(sources), self.device
-        if beams == nbest == 1:
+        if search.beams == 1:
             found = greedy(
                 self._step,
                 state,
                 count,
                 shortest=shortest,
                 longest=most,
-                length_penalty=strength,
+                length_penalty=search.strength,
                 source_lengths=lengths,
                 device=device,
             )
@@ -204,9 +196,9 @@ class Translator:
             count,
             shortest=shortest,
             longest=most,
-            beams=beams,
-            nbest=nbest,
-            length_penalty=strength,
+            beams=search.beams,
+            nbest=search.nbest,
+            length_penalty=search.strength,
             source_lengths=lengths,
             device=device,
         )

@@ -7,7 +7,8 @@ from regard.errors import RegardError
 from regard.translation import Translator
 from regard.translation.corpora import Example, Span
 from regard.translation.evaluation import evaluate, measure
-from regard.translation.pairs import Pair
+from regard.translation.pairs import Pair, read_pairs
+from regard.translation.translator import perplexity
 
 SOURCES = random_sentences(30)
 
@@ -42,6 +43,16 @@ def test_references_are_normalised_as_in_training(translator):
     one = evaluate({"random": translator}, [Pair("ab", " a &amp;  b ")]).evaluations[0]
     other = evaluate({"random": translator}, [Pair("ab", "a & b")]).evaluations[0]
     assert (one.metrics, one.perplexity) == (other.metrics, other.perplexity)
+
+
+def test_references_that_are_normalised_already_stay_as_they_are(tmp_path):
+    (tmp_path / "pairs.tsv").write_text("a\t&amp;lt;\n", encoding="utf-8")
+    pairs = [*read_pairs(tmp_path / "pairs.tsv")]
+    sure = Translator([random_model(texts=("a", "&lt;"))])
+    (found,) = evaluate({"sure": sure}, pairs).evaluations
+    (given,) = sure.force(["a"], ["&amp;lt;"])
+    assert len(given.target.ids) == len("&lt;")
+    assert found.perplexity == pytest.approx(perplexity([given]))
 
 
 def test_two_systems_are_compared_on_the_same_groups(translator, own_words):

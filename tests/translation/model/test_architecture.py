@@ -20,7 +20,9 @@ from regard.translation.model.architecture import SCORES, Architecture
         ({"state_dropout": 1.0}, "state_dropout: got 1.0; needed a probability from 0 up to, not including, 1."),
         ({"word_dropout": -0.1}, "word_dropout: got -0.1; needed a probability"),
         ({"tied": 1}, "tied: got 1; needed true or false."),
-        ({"heads": 3, "hidden": 8}, "heads: got 3; needed a divisor of hidden=8."),
+        ({"heads": 3, "hidden": 8}, "heads: got 3; needed a divisor of hidden=8. Pass for example 2."),
+        ({"heads": 4, "hidden": 15}, "heads: got 4; needed a divisor of hidden=15. Pass for example 3."),
+        ({"heads": 9, "hidden": 7}, "heads: got 9; needed a divisor of hidden=7. Pass for example 7."),
         ({"heads": 2, "attention": "none"}, 'heads: got 2; needed 1 where attention is "none".'),
     ],
 )

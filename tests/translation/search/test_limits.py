@@ -1,7 +1,10 @@
 """`Limits`: what is refused at which length."""
 
+import numpy as np
+import pytest
 import torch
 
+from regard.errors import RegardError
 from regard.translation.search.limits import Limits
 from regard.translation.symbols import BEGIN, END, PAD
 
@@ -20,3 +23,31 @@ def test_one_length_serves_all_and_rows_can_be_kept():
     assert limits.most == 7
     assert limits.keep(torch.tensor([0, 2])).longest.tolist() == [4, 5]
     assert not limits.refused(torch.tensor([[PAD, END]]), 1).any()
+
+
+def test_whole_numbers_of_numpy_are_lengths():
+    limits = Limits.checked(2, np.int64(3), np.int64(3), (), "cpu")
+    assert (limits.shortest, limits.most, limits.longest.tolist()) == (3, 3, [3, 3])
+
+
+def test_a_sentence_with_its_own_longest_length_may_be_cut_off_before_the_shortest():
+    assert Limits.checked(2, 5, torch.tensor([3, 9]), (), "cpu").longest.tolist() == [3, 9]
+
+
+@pytest.mark.parametrize(
+    ("shortest", "longest", "said"),
+    [
+        (100_001, 9, "shortest: got 100001; needed 0 to 100,000 tokens"),
+        (10**20, 9, "shortest: got 1"),
+        (1.5, 9, r"shortest: got 1\.5"),
+        (5, 3, "longest: got 3; needed at least 5, the shortest length. Raise longest or lower shortest"),
+        (0, 100_001, "longest: got 100001; needed up to 100,000 tokens"),
+        (0, np.int64(100_001), "longest: got 100001; needed up to 100,000 tokens"),
+        (0, "9", "longest: got '9'; needed a length of at least 1"),
+        (0, None, "longest: got None; needed a length"),
+        (0, True, "longest: got True; needed a length"),
+    ],
+)
+def test_what_is_no_length_is_refused(shortest, longest, said):
+    with pytest.raises(RegardError, match=said):
+        Limits.checked(1, shortest, longest, (), "cpu")

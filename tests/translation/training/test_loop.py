@@ -159,6 +159,13 @@ def test_it_stops_when_nothing_gets_better_and_keeps_the_best(tmp_path):
     assert folder.load(tmp_path).facts["validation"]["epoch"] == 1
 
 
+@pytest.mark.parametrize(("flags", "pairs"), [({}, "training"), ({"batch_tokens": 100_000}, "validation")])
+def test_a_training_that_diverges_says_so(tmp_path, flags, pairs):
+    with pytest.raises(RegardError, match=f"learning_rate: got a loss of nan on the {pairs} pairs: the training has"):
+        train(make_recipe(learning_rate=1e30, **flags), make_corpus(), tmp_path)
+    assert not (tmp_path / "model.safetensors").exists()
+
+
 def test_a_training_too_short_for_its_validations_is_validated_at_its_end(tmp_path):
     ended = train(make_recipe(epochs=2, validate_from=9), make_corpus(), tmp_path)
     assert ended.best_epoch == 2

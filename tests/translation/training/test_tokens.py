@@ -4,7 +4,7 @@ import pytest
 from tests.translation.training.toys import make_pairs, make_recipe
 
 from regard.errors import RegardError
-from regard.translation.pairs import Pair
+from regard.translation.pairs import Pair, read_pairs
 from regard.translation.training.corpus import learn_vocabularies
 from regard.translation.training.tokens import TrainingTokens
 
@@ -31,6 +31,16 @@ def test_subwords_are_cut_anew_in_each_epoch_and_alike_in_each_run():
     assert first.sources != second.sources
     assert first.targets == second.targets  # words have no merges
     assert other.epoch(1).sources == second.sources
+
+
+def test_what_was_escaped_twice_is_still_escaped_once(tmp_path):
+    (tmp_path / "pairs.tsv").write_text("a &amp;lt;\tb &amp;amp;\n", encoding="utf-8")
+    cut = tokens(make_recipe(), [*read_pairs(tmp_path / "pairs.tsv")])
+    assert cut.source_vocabulary.tokens == ("&lt;", "a")
+    assert cut.target_vocabulary.tokens == ("&amp;", "b")
+    epoch = cut.epoch(0)
+    assert [cut.source_vocabulary.decode(ids) for ids in epoch.sources] == ["a &lt;"]
+    assert [cut.target_vocabulary.decode(ids) for ids in epoch.targets] == ["b &amp;"]
 
 
 def test_long_pairs_are_left_out_and_counted():

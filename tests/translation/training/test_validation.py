@@ -5,9 +5,11 @@ import math
 import pytest
 from tests.translation.models import random_model, random_sentences
 
+from regard.errors import RegardError
 from regard.translation.evaluation.metrics import short_bleu
 from regard.translation.pairs import Pair
 from regard.translation.sentence import Sentence
+from regard.translation.text import normalise
 from regard.translation.training.validation import STRENGTHS, best_length_penalty, cross_entropy, show, validate
 from regard.translation.translated import Translation
 from regard.translation.translator import Translator
@@ -41,6 +43,20 @@ def test_the_loss_is_the_logarithm_of_the_perplexity(loaded):
     pairs = pairs_of(loaded)
     sides = [pair.source for pair in pairs], [pair.target for pair in pairs]
     assert math.exp(cross_entropy(loaded, pairs)) == pytest.approx(Translator([loaded]).perplexity(*sides), rel=1e-5)
+
+
+def test_weights_that_have_run_away_are_named_before_anything_is_translated():
+    broken = random_model(scale=math.inf)
+    with pytest.raises(RegardError, match="learning_rate: got a loss of nan on the validation pairs"):
+        validate(broken, [Pair("ab", "ab")], "13a")
+
+
+def test_pairs_that_are_normalised_already_stay_as_they_are():
+    texts = ("a", "&lt;", "<")
+    model = random_model(texts=texts)
+    as_written, as_read = Pair("a", "&amp;lt;"), Pair("a", normalise("&amp;lt;"))
+    assert show(model, [as_read]).target.text == "&lt;"
+    assert validate(model, [as_read], "13a").loss == validate(model, [as_written], "13a").loss
 
 
 def test_the_same_pair_is_shown_each_time(loaded):

@@ -72,10 +72,38 @@ def test_dropout_is_a_probability(dropout):
         SUBWORDS.encode_all(TEXTS, dropout=dropout)
 
 
-@pytest.mark.parametrize(("texts", "size"), [([], 50), (["", " "], 50), (["abcdefghij"], 8)])
-def test_what_cannot_be_learnt(texts, size):
+@pytest.mark.parametrize("texts", [[], ["", " "], ["▁"], ["\0"], ["▁ \0", "▁▁"], ["a ▅"]])
+def test_a_text_without_anything_to_learn(texts):
+    with pytest.raises(RegardError, match=r"texts: got nothing that can be learnt; .* Check the training data\."):
+        Subwords.learn(texts, size=50)
+
+
+def test_fewer_ids_than_characters():
     with pytest.raises(RegardError, match="texts, size: got what sentencepiece refuses"):
-        Subwords.learn(texts, size=size)
+        Subwords.learn(["abcdefghij"], size=8)
+
+
+def test_the_sign_of_the_unknown_is_learnt_as_a_character():
+    subwords = Subwords.learn([*TEXTS, "what is this ⁇"], size=80)
+    again = Subwords.from_bytes(subwords.to_bytes())
+    ids = again.encode("is this ⁇")
+    assert UNKNOWN not in ids
+    assert again.decode(ids) == "is this ⁇"
+
+
+def test_text_that_spells_a_symbol_is_learnt():
+    text = "a <s>old</s> price <pad> <unk>"
+    subwords = Subwords.learn([*TEXTS, text], size=80)
+    for dropout in (0.0, 0.5, 1.0):
+        (ids,) = subwords.encode_all([text], dropout=dropout)
+        assert min(ids) >= COUNT
+        assert subwords.decode(ids) == text
+
+
+def test_a_model_with_the_usual_names_of_the_symbols_is_still_read():
+    again = Subwords.from_bytes(trained({}))
+    assert again.pieces(range(COUNT)) == SUBWORDS.pieces(range(COUNT))
+    assert again.decode(again.encode("the tower")) == "the tower"
 
 
 def test_quiet_and_without_files(tmp_path, monkeypatch, capfd):
@@ -91,12 +119,17 @@ def test_quiet_and_without_files(tmp_path, monkeypatch, capfd):
     [{"pad_id": -1}, {"unk_id": 0, "pad_id": 1}, {"model_type": "unigram"}, {"add_dummy_prefix": False}],
 )
 def test_a_model_that_is_not_ours(options):
+    with pytest.raises(RegardError, match="not a sentencepiece model of ours"):
+        Subwords.from_bytes(trained(options))
+
+
+def trained(options):
+    """What sentencepiece itself writes, with our numbers of the symbols unless the options say otherwise."""
     written = io.BytesIO()
     ours = {"model_type": "bpe", "pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3} | options
     ours |= {"normalization_rule_name": "identity", "minloglevel": 2, "hard_vocab_limit": False, "vocab_size": 40}
     sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(TEXTS), model_writer=written, **ours)
-    with pytest.raises(RegardError, match="not a sentencepiece model of ours"):
-        Subwords.from_bytes(written.getvalue())
+    return written.getvalue()
 
 
 def test_without_sentencepiece(monkeypatch):

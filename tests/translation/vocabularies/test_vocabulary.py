@@ -62,6 +62,16 @@ def test_escapes_are_undone(vocabulary):
     assert vocabulary.encode("&lt;b&gt;") == vocabulary.encode("<b>")
 
 
+def test_what_was_escaped_twice_is_still_escaped_once(unit):
+    raw, clean = "a &amp;lt; b", "a &lt; b"
+    vocabulary = learn(unit, [normalise(raw)], 30)
+    assert vocabulary.to_bytes() == learn(unit, [raw], 30).to_bytes()
+    for text in (raw, normalise(raw)):
+        assert vocabulary.decode(vocabulary.encode(text)) == clean
+        assert vocabulary.encode_all([text]) == [vocabulary.encode(text)]
+        assert len(vocabulary.spans(text)) == len(vocabulary.encode(text))
+
+
 @given(st.lists(st.text(), max_size=5))
 def test_all_at_once_is_one_by_one(unit, texts):
     vocabulary = VOCABULARIES[unit]

@@ -68,7 +68,9 @@ class Architecture:
         if self.attention == "none" and self.heads > 1:
             _check("heads", self.heads, lambda _: False, '1 where attention is "none"', "Leave it out.")
         if self.hidden % self.heads:
-            _check("heads", self.heads, lambda _: False, f"a divisor of hidden={self.hidden}", "Pass for example 4.")
+            below = next(number for number in range(min(self.heads, self.hidden), 0, -1) if not self.hidden % number)
+            needed = f"a divisor of hidden={self.hidden}"
+            _check("heads", self.heads, lambda _: False, needed, f"Pass for example {below}.")
 
 
 def _check(name: str, value: object, fits, needed: str, repair: str) -> None:

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from regard.errors import RegardError
 from regard.translation.search.contest import Contest
 from regard.translation.search.effort import Effort
 from regard.translation.search.history import History
 from regard.translation.search.hypothesis import Hypothesis
 from regard.translation.search.limits import NEVER_WRITTEN, Limits
 from regard.translation.search.step import State, Step, check_normalised, check_numbers, check_shape
+from regard.translation.search.width import width_of
 from regard.translation.symbols import BEGIN
 
 
@@ -62,7 +62,7 @@ def beam(
         For each sentence up to `nbest` hypotheses, best first: the finished ones by score, then those that were cut
         off at the longest length. There are fewer only where words run out: a tiny vocabulary, or words at -inf.
     """
-    _check_counts(beams, nbest)
+    beams, nbest = width_of(beams, nbest)
     effort = Effort.on(device) if effort is None else effort
     limits = Limits.checked(batch, shortest, longest, forbidden, device)
     contest = Contest.begin(batch, beams, nbest, length_penalty, limits, device)
@@ -89,15 +89,3 @@ def beam(
     check_numbers(contest.broken, contest.rows, limits.most)
     results = results.put(contest.rows, contest.ends)
     return history.trace(results, length_penalty, source_lengths)
-
-
-def _check_counts(beams: int, nbest: int) -> None:
-    if beams < 1:
-        raise RegardError("beams", got=f"{beams}", needed="1 or more", repair="1 is greedy search, 5 is usual.")
-    if not 1 <= nbest <= beams:
-        raise RegardError(
-            "nbest",
-            got=f"{nbest}",
-            needed=f"1 to {beams}, as many hypotheses as there are beams",
-            repair="Raise beams to at least nbest.",
-        )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
 
 import torch
 from torch import Tensor
 
 from regard.errors import RegardError
 from regard.shapes import describe
+from regard.translation.counts import count_of
 from regard.translation.symbols import BEGIN, END, PAD
 
 NEVER_WRITTEN = (PAD, BEGIN)
@@ -36,21 +38,22 @@ class Limits:
         cls, batch: int, shortest: int, longest: int | Tensor, forbidden: Sequence[int], device: torch.device | str
     ) -> Limits:
         """The rules as a user writes them."""
-        if isinstance(longest, int) and longest > MOST_TOKENS:
-            raise RegardError(
-                "longest", got=f"{longest}", needed=f"up to {MOST_TOKENS:,} tokens", repair="No sentence is so long."
-            )
-        given = torch.as_tensor(longest)
-        if given.is_floating_point() or given.shape not in ((), (batch,)) or (batch and int(given.min()) < 1):
+        shortest = count_of(
+            "shortest",
+            shortest,
+            least=0,
+            most=MOST_TOKENS,
+            needed=f"0 to {MOST_TOKENS:,} tokens, END included",
+            repair="0 lets all end.",
+        )
+        given = _lengths_of(longest, batch)
+        # Where every sentence has its own longest length, a short one is cut off there all the same.
+        if not given.ndim and shortest > int(given):
             raise RegardError(
                 "longest",
-                got=describe(given) if given.ndim else f"{longest}",
-                needed=f"a length of at least 1, END included, or an integer tensor of {batch}, one a sentence",
-                repair="For example twice the length of the source and ten more.",
-            )
-        if shortest < 0:
-            raise RegardError(
-                "shortest", got=f"{shortest}", needed="0 or more tokens, END included", repair="0 lets all end."
+                got=f"{int(given)}",
+                needed=f"at least {shortest}, the shortest length",
+                repair="Raise longest or lower shortest.",
             )
         if END in forbidden:
             raise RegardError(
@@ -75,3 +78,28 @@ class Limits:
         """Which of the tokens may not be written as number `length` of their sentence (from 1); shaped as they are."""
         refused = torch.isin(tokens, self.forbidden)
         return refused | (tokens == END) if length < self.shortest else refused
+
+
+def _lengths_of(longest: int | Tensor, batch: int) -> Tensor:
+    """One length, or one for each sentence, of any type of whole numbers."""
+    if isinstance(longest, Integral) and longest > MOST_TOKENS:
+        raise RegardError(
+            "longest", got=f"{longest}", needed=f"up to {MOST_TOKENS:,} tokens", repair="No sentence is so long."
+        )
+    try:
+        given = torch.as_tensor(longest)
+    except (TypeError, ValueError, RuntimeError):
+        given = None
+    if given is None or not _are_lengths(given, batch):
+        raise RegardError(
+            "longest",
+            got=f"{longest!r}" if given is None or not given.ndim else describe(given),
+            needed=f"a length of at least 1, END included, or an integer tensor of {batch}, one a sentence",
+            repair="For example twice the length of the source and ten more.",
+        )
+    return given
+
+
+def _are_lengths(given: Tensor, batch: int) -> bool:
+    is_whole = not (given.is_floating_point() or given.is_complex() or given.dtype == torch.bool)
+    return is_whole and given.shape in ((), (batch,)) and (not batch or int(given.min()) >= 1)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from io import BytesIO
+from itertools import chain
 from typing import Any, ClassVar, Self
 
 from regard.errors import RegardError
@@ -16,6 +17,10 @@ SIZE = 6000
 MOST_BYTES = 1 << 30
 SEEDS = 2**32 - 1  # its seeds; one more would mean another seed every time
 QUIET = 2  # errors only
+# sentencepiece learns nothing of a text that spells one of its symbols; no normalised text has a line feed.
+NAMES = {"pad_piece": "\n<pad>", "unk_piece": "\n<unk>", "bos_piece": "\n<s>", "eos_piece": "\n</s>"}
+PASSED_OVER = "▅"  # it passes over every sentence that has one
+NOT_LEARNT = f"{BLANK}\0 "
 
 
 class Subwords:
@@ -40,10 +45,19 @@ class Subwords:
     def learn(cls, texts: Iterable[str], *, size: int | None = None) -> Self:
         """Merge the most frequent pairs until there are `size` ids (6,000 without it), or nothing is left to merge."""
         package = extra("sentencepiece", "unit bpe")
+        sentences = filter(_is_learnable, map(normalise, texts))
+        first = next(sentences, None)
+        if first is None:
+            raise RegardError(
+                "texts",
+                got="nothing that can be learnt",
+                needed="sentences with other characters than blanks, ▁, ▅ and U+0000",
+                repair="Check the training data.",
+            )
         written = BytesIO()
         try:
             package.SentencePieceTrainer.train(
-                sentence_iterator=filter(None, map(normalise, texts)),
+                sentence_iterator=chain([first], sentences),
                 model_writer=written,
                 model_type="bpe",
                 vocab_size=SIZE if size is None else size,
@@ -58,6 +72,7 @@ class Subwords:
                 unk_id=UNKNOWN,
                 bos_id=BEGIN,
                 eos_id=END,
+                **NAMES,
             )
         except (RuntimeError, OSError) as refusal:
             raise RegardError(
@@ -145,7 +160,8 @@ class Subwords:
         """Whether the symbols have our numbers, words open with ▁, and every piece can be cut and read back."""
         ours = self._processor
         symbols = (ours.pad_id(), ours.unk_id(), ours.bos_id(), ours.eos_id())
-        if symbols != (PAD, UNKNOWN, BEGIN, END) or len(set(self._pieces)) != len(self) or len(self) == COUNT:
+        learnt = self._pieces[COUNT:]  # one of them may look like a symbol: ⁇ is a character too
+        if symbols != (PAD, UNKNOWN, BEGIN, END) or not learnt or len(set(learnt)) != len(learnt):
             return False
         said = [text_of([surface]) for surface in self._said[COUNT:]]
         longest = max(said, key=len)
@@ -155,3 +171,8 @@ class Subwords:
             UNKNOWN not in ids and text_of([self._said[token] for token in ids]) == text
             for text, ids in zip(said, ours.encode(said, out_type=int, num_threads=1), strict=True)
         )
+
+
+def _is_learnable(text: str) -> bool:
+    """Whether sentencepiece would find a character to learn in a normalised text."""
+    return PASSED_OVER not in text and bool(text.strip(NOT_LEARNT))

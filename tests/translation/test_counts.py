@@ -1,0 +1,21 @@
+"""Whole numbers of every type are taken, everything else is refused."""
+
+import numpy as np
+import pytest
+import torch
+
+from regard.errors import RegardError
+from regard.translation.counts import count_of
+
+
+@pytest.mark.parametrize("given", [3, np.int64(3), np.uint8(3), torch.tensor(3)])
+def test_any_type_of_whole_number_is_an_int(given):
+    count = count_of("size", given, least=1, most=3, needed="1 to 3", repair="Leave it out.")
+    assert (type(count), count) == (int, 3)
+
+
+@pytest.mark.parametrize("given", [0, 4, 10**20, 2.0, np.float32(2), "2", None, True, [2], torch.tensor(2.0)])
+def test_anything_else_is_named(given):
+    with pytest.raises(RegardError) as refusal:
+        count_of("size", given, least=1, most=3, needed="1 to 3", repair="Leave it out.")
+    assert str(refusal.value) == f"size: got {given!r}; needed 1 to 3. Leave it out."
