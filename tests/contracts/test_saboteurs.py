@@ -106,7 +106,7 @@ BLOCKED = [
     Saboteur(AdditiveTiles, "gradients", ".mul_(self.coefficients)", "", ADDITIVE),
     Saboteur(AdditiveTiles, "_fractions", "first += count", "first += 0", ADDITIVE),
     Saboteur(AdditiveTiles, "backward", "sub_(products @ upper)", "add_(products @ upper)", ADDITIVE),
-    Saboteur(AdditiveTiles, "scores", "total.addcdiv_(upper[0], lower[0])", "pass", ADDITIVE),
+    Saboteur(AdditiveTiles, "scores", "total.addcdiv_(upper, lower)", "total", ADDITIVE),
     Saboteur(additive, "_products", "twice = 2 *", "twice = 1 *", ADDITIVE),
     Saboteur(AdditiveTiles, "_tanh_backward", ".neg_().add_(1)", ".neg_()", ADDITIVE, large=True),
     Saboteur(AdditiveTiles, "_tanh_scores", "range(self.query.shape[-1])", "range(1)", ADDITIVE, large=True),

@@ -82,13 +82,9 @@ class AdditiveTiles(Tiles):
         if not self._within_reach(rows, cols):
             return self._tanh_scores(rows, cols)
         total: Tensor | None = None
-        for _, (upper, lower) in self._fractions(rows, cols):
-            if total is None:
-                total = upper.div_(lower).sum(0)
-            elif len(upper) == 1:
-                total.addcdiv_(upper[0], lower[0])
-            else:
-                total.add_(upper.div_(lower).sum(0))
+        for _, fractions in self._fractions(rows, cols):
+            for upper, lower in zip(*fractions, strict=True):
+                total = upper / lower if total is None else total.addcdiv_(upper, lower)
         assert total is not None
         return total
 
