@@ -30,7 +30,7 @@ class Observed(NamedTuple):
 def check_observations(estimator: Any, X: Any, y: Any, sample_weight: Any, *, labels: bool) -> Observed:
     """Check the data of a fit, by the rules of scikit-learn; y of a classifier holds labels of any kind."""
     observed = _check_observations(estimator, X, y, sample_weight, labels=labels)
-    check_extent((observed.X.amax(0) - observed.X.amin(0)).cpu().numpy())
+    check_extent(observed.X.amin(0).cpu().numpy(), observed.X.amax(0).cpu().numpy())
     if observed.weight is not None and not bool(observed.weight.sum().isfinite()):
         raise RegardError(
             "sample_weight",
@@ -41,11 +41,11 @@ def check_observations(estimator: Any, X: Any, y: Any, sample_weight: Any, *, la
     return observed
 
 
-def check_extent(extent: np.ndarray) -> None:
-    """Refuse data so far apart, (dim,), that the square of a distance would overflow."""
-    with np.errstate(over="ignore"):
-        largest = 4 * np.square(extent).sum()
-    if not np.isfinite(largest):
+@np.errstate(over="ignore")
+def check_extent(low: np.ndarray, high: np.ndarray) -> None:
+    """Refuse data so far apart, from low to high (dim,), that the square of a distance would overflow."""
+    extent = high - low
+    if not np.isfinite(4 * np.square(extent).sum()):
         raise RegardError(
             "X",
             got=f"numbers that lie up to {float(extent.max()):.1e} apart",

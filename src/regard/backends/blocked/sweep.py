@@ -22,7 +22,7 @@ class Sweep(NamedTuple):
     """Everything beside the form: value (*batch, keys, value_dim) in the accumulation dtype, mask, bias, dropout.
 
     seeds: of dropout, with the first axes of the batch, or none: where torch.vmap maps a call, each example has its own
-    seed, or all share one. larger: how many times larger than usual a tile is.
+    seed, or all share one. larger: how many times larger than usual a tile is on a CPU.
     """
 
     value: Tensor
@@ -70,7 +70,8 @@ class Sweep(NamedTuple):
         return (uniform >= self.dropout).to(like.dtype).mul_(_inverse(1 - self.dropout))
 
     def _tile_shape(self) -> tuple[int, int]:
-        elements = TILE_ELEMENTS.get(self.value.device.type, TILE_ELEMENTS["cuda"]) * self.larger
+        device = self.value.device.type
+        elements = TILE_ELEMENTS.get(device, TILE_ELEMENTS["cuda"]) * (self.larger if device == "cpu" else 1)
         budget = elements // max(math.prod(self.batch), 1)
         # A few queries may have longer rows: their tile is small nevertheless.
         width = max(min(max(LONGEST_ROW, budget // self.queries), budget // 16), 64)

@@ -21,7 +21,7 @@ class Tiles(ABC):
     """One closed form over all queries and keys, evaluated tile by tile in the accumulation dtype.
 
     never_positive: no score is above 0. compact: a score is minus infinity or the logarithm of some eps^3 at least.
-    larger: how many times larger than others its tiles are.
+    larger: how many times larger than others its tiles are on a CPU.
     """
 
     never_positive = False

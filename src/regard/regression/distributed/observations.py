@@ -32,7 +32,7 @@ def fit(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Chosen:
     dask = dask_of_extra()
     summaries = dask.compute(*(dask.delayed(summarise)(*blocks.at(i)) for i in range(len(blocks))))
     whole = join(summaries)
-    check_extent((whole.high - whole.low).astype(blocks.dtype))
+    check_extent(whole.low.astype(blocks.dtype), whole.high.astype(blocks.dtype))
     wish = Wish(estimator.bandwidth, int(estimator.exclude), estimator.per_dimension, estimator.verbose)
     chosen = choose(Scattered(blocks, summaries, estimator.kernel, 1.0, 0, estimator.tolerance), wish)
     estimator.n_features_in_ = blocks.dim
