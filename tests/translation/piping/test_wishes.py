@@ -36,6 +36,10 @@ def test_wishes_that_go_together():
         ({"alignment": "json", "alignment_of": "bytes"}, "alignment_of: got 'bytes'; needed one of words, tokens"),
         ({"alignment": "svg"}, "alignment_out: got none for pictures; .* --alignment-out alignment.svg"),
         (
+            {"alignment": "png", "alignment_out": Path("al.SVG")},
+            r"alignment_out: got al.SVG; needed a folder, or a file .png\. Write --alignment svg",
+        ),
+        (
             {"alignment": "json", "output": Path("o"), "alignment_out": Path("o")},
             "alignment_out: got the file of --output; needed another file",
         ),

@@ -78,6 +78,13 @@ def check(wishes: Wishes) -> None:
     if wishes.alignment in PICTURES and wishes.alignment_out is None:
         got, needed = "none for pictures", "a file, or a folder for one picture a sentence"
         raise _refusal("alignment_out", got, needed, f"Add for example --alignment-out alignment.{wishes.alignment}.")
+    if wishes.alignment in PICTURES and wishes.alignment_out is not None:
+        ending = wishes.alignment_out.suffix.lower().removeprefix(".")
+        if ending != wishes.alignment and ending in PICTURES:
+            repair = f"Write --alignment {ending}, or another ending."
+            raise _refusal(
+                "alignment_out", f"{wishes.alignment_out}", f"a folder, or a file .{wishes.alignment}", repair
+            )
     if wishes.output is not None and _is_same(wishes.alignment_out, wishes.output):
         raise _refusal("alignment_out", "the file of --output", "another file", "Leave it out to have both in one.")
 
