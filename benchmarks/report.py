@@ -30,12 +30,14 @@ def render() -> str:
     short = [suite for suite in suites if suite["device"] == "cpu"]
     if not short:
         return ""
-    machines = sorted({_machine(suite) for suite in suites})
-    parts = [_table(short, SHORT), ""]
-    for machine in machines:
+    parts = []
+    for machine in dict.fromkeys(_machine(suite) for suite in short):
+        own = [suite for suite in short if _machine(suite) == machine]
+        parts += [f"Medians of interleaved passes on {machine} (`make bench`):\n", _table(own, SHORT), ""]
+    for machine in sorted({_machine(suite) for suite in suites}):
         whole = _table([s for s in suites if _machine(s) == machine], {})
         parts += [f"<details><summary>Everything on {machine}</summary>\n", whole, "\n</details>\n"]
-    return "\n".join([f"Medians of interleaved passes on {_machine(short[0])} (`make bench`):\n", *parts])
+    return "\n".join(parts)
 
 
 def _table(suites: list[dict], chosen: dict[str, Callable[[dict], bool]]) -> str:

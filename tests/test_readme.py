@@ -1,5 +1,6 @@
 """The README says what is so: its example runs, and its tables list what the library has."""
 
+import json
 import re
 from pathlib import Path
 
@@ -69,3 +70,16 @@ def test_every_mask_that_is_listed_exists():
     words = [word.removeprefix("Mask.") for word in first_cells("Masks")]
     assert len(words) == 8
     assert all(hasattr(regard.Mask, word) for word in words)
+
+
+def test_no_result_stands_under_another_machine():
+    """Each short table names the machine of all its rows."""
+    suites = [json.loads(path.read_text()) for path in sorted(report.RESULTS.glob("*.json"))]
+    own = {suite["suite"]: suite["machine"]["processor"] for suite in suites if suite.get("device") == "cpu"}
+    short = report.render().split("<details>")[0]
+    tables = dict(
+        re.findall(r"Medians of interleaved passes on (.+?), \d+ threads.+?\n(.+?)(?=\nMedians|\Z)", short, re.S)
+    )
+    for suite, sign in (("dot", "scaled dot"), ("additive", "additive"), ("regression", "NadarayaWatson")):
+        (machine,) = [machine for machine, table in tables.items() if f"`, {sign}," in table or f"`{sign}`" in table]
+        assert machine == own[suite], suite
