@@ -46,13 +46,16 @@ def broadcast_batch(argument: str, first: Sequence[int], second: Sequence[int]) 
     return tuple(merged)
 
 
-def common_batch(*tensors: Tensor) -> tuple[int, ...]:
-    """The batch shape of tensors (*batch, _, _) that are known to fit; torch.broadcast_shapes takes 20 times longer."""
+def common_batch(*tensors: Tensor, argument: str = "batch") -> tuple[int, ...]:
+    """The batch shape of tensors (*batch, _, _) of equal rank; argument: what an error is about.
+
+    torch.broadcast_shapes takes many times longer, which a short call would notice.
+    """
     batch = tuple(tensors[0].shape[:-2])
     for tensor in tensors[1:]:
         other = tensor.shape[:-2]
         if other != batch:
-            batch = broadcast_batch("batch", batch, other)
+            batch = broadcast_batch(argument, batch, other)
     return batch
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from regard.masks.placed import Dense, Placed, map_tensors
 from regard.scores.forms import AdditiveForm, CallableForm, DistanceForm, DotForm, Form
-from regard.shapes import broadcast_batch
+from regard.shapes import common_batch
 
 Bias = Tensor | Callable[[Tensor, Tensor], Tensor]
 Index = tuple[int | slice, ...]
@@ -125,12 +125,7 @@ class Problem(NamedTuple):
 
 def batch_of(form: Form, value: Tensor) -> tuple[int, ...]:
     """The batch shape that the tensors of a form and its values broadcast to."""
-    shape = tuple(form.query.shape[:-2])
-    for tensor in (form.key, value, *parameters_of(form)):
-        other = tensor.shape[:-2]
-        if other != shape:
-            shape = broadcast_batch("score", shape, other)
-    return shape
+    return common_batch(form.query, form.key, value, *parameters_of(form), argument="score")
 
 
 def parameters_of(form: Form) -> tuple[Tensor, ...]:

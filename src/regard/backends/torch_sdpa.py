@@ -8,6 +8,7 @@ from torch.nn import functional
 
 from regard.backends.problem import FEW_NUMBERS, Problem, is_readable
 from regard.scores.forms import DotForm
+from regard.shapes import common_batch
 
 NAME = "torch"
 
@@ -115,7 +116,7 @@ def _call(form: DotForm, value: Tensor, allowed: Tensor | None, dropout: float, 
     query, key = form.query, form.key
     rank, batch, grouped = query.ndim, query.shape[:-2], False
     if batch != key.shape[:-2] or batch != value.shape[:-2]:
-        batch = torch.broadcast_shapes(batch, key.shape[:-2], value.shape[:-2])
+        batch = common_batch(query, key, value)
         grouped = rank > 4 and _is_grouped(query, key, value)
         if grouped:
             # (*batch, kv_heads, group, tokens, dim) against a shared axis: the call's own grouped-query form.

@@ -15,6 +15,7 @@ from regard.scores.forms import CallableForm
 from regard.scores.links import LINKS, CompactLink
 from regard.scores.names import KERNELS, ScoreLike, check_score, named_score
 from regard.scores.score import Score
+from regard.shapes import common_batch
 
 
 class Custom(Score):
@@ -30,8 +31,7 @@ class Custom(Score):
         return CallableForm(query, key, self._checked)
 
     def _checked(self, query: Tensor, key: Tensor) -> Tensor:
-        batch = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])
-        return checked_callable(self.function, tuple(batch))(query, key)
+        return checked_callable(self.function, common_batch(query, key))(query, key)
 
 
 def as_score(score: ScoreLike) -> Score:

@@ -133,24 +133,23 @@ class KernelEstimator(BaseEstimator):
                 needed="a whole number from 0: rows left out on each side of a row, besides itself",
                 repair="Pass exclude=0 where rows are independent.",
             )
-        if self.tolerance is not None and not _is_share(self.tolerance):
+        if self.tolerance is not None and not _is_positive(self.tolerance):
             raise RegardError(
                 "tolerance",
                 got=repr(self.tolerance),
                 needed="a positive number, or None for the rounding of the dtype",
                 repair="Pass for example 1e-6.",
             )
-        for name, kinds in (("per_dimension", (bool, np.bool_)), ("verbose", (int, np.integer))):
-            if not isinstance(getattr(self, name), kinds):
-                raise RegardError(
-                    name,
-                    got=repr(getattr(self, name)),
-                    needed="True or False" if bool in kinds else "0, 1 or 2",
-                    repair=f"Leave {name} out where you do not need it.",
-                )
+        self._check_kind("per_dimension", (bool, np.bool_), "True or False")
+        self._check_kind("verbose", (int, np.integer), "0, 1 or 2")
+
+    def _check_kind(self, name: str, kinds: tuple[type, ...], needed: str) -> None:
+        setting = getattr(self, name)
+        if not isinstance(setting, kinds):
+            raise RegardError(name, got=repr(setting), needed=needed, repair=f"Leave {name} out if you do not need it.")
 
 
-def _is_share(number: object) -> bool:
+def _is_positive(number: object) -> bool:
     is_number = isinstance(number, float | int | np.floating | np.integer) and not isinstance(number, bool)
     return is_number and 0 < float(number) < math.inf
 

@@ -67,3 +67,8 @@ def test_no_name_stands_in_two_tables():
     assert (table_of("hidden"), table_of("bpe_dropout"), table_of("epochs")) == ("model", "data", "training")
     with pytest.raises(RegardError, match=r"hiden: got an unknown name; .* Did you mean hidden\?"):
         table_of("hiden")
+
+
+def test_epochs_are_validated_in_their_turn_and_at_the_end():
+    training = Training(epochs=10, validate_from=4, validate_every=3)
+    assert [epoch for epoch in range(1, 11) if training.validates(epoch)] == [6, 9, 10]

@@ -11,8 +11,8 @@ from regard.backends.fused.forward import BY_PRODUCT
 from regard.backends.fused.launch import Operand, bias_or, launch, place, settings_of
 from regard.backends.fused.layout import Layout, columns, lay_out
 from regard.backends.fused.narrow_backward import narrow_columns, narrow_rows
-from regard.backends.fused.operator import batch_of
 from regard.backends.fused.wide_backward import wide_columns, wide_rows
+from regard.shapes import common_batch
 
 
 class Arguments(NamedTuple):
@@ -29,7 +29,7 @@ def gradients(
     results: Sequence[Tensor], tensors: Sequence[Tensor], link: str, band: Sequence[int], needs: Sequence[bool]
 ) -> list[Tensor]:
     """A gradient for each of query, key, width, value and perhaps bias; empty where it is not needed."""
-    batch = batch_of(tensors)
+    batch = common_batch(*tensors)
     layout = lay_out(tensors, link, batch)
     arguments = _arguments(results, layout, tensors[0].shape[-1] <= tables.NARROW_DIM)
     with torch.cuda.device_of(tensors[0]):

@@ -11,8 +11,8 @@ from regard.backends.fused.exact import exact_forward
 from regard.backends.fused.launch import bias_or, launch, operand, place, settings_of
 from regard.backends.fused.layout import Layout, columns, lay_out, shift_of
 from regard.backends.fused.narrow import narrow_forward
-from regard.backends.fused.operator import batch_of
 from regard.backends.fused.product import product_forward, split_tokens
+from regard.shapes import common_batch
 
 # Links that are 0 beyond a width: nothing of theirs is ever too small for float32, unless a bias makes it so.
 COMPACT = ("boxcar", "triangular", "epanechnikov", "biweight", "tricube", "cosine_kernel")
@@ -31,7 +31,7 @@ class Results(NamedTuple):
 def pool(tensors: Sequence[Tensor], link: str, band: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
     """Output in value's dtype, log_mass, and peak, inverse mass and mark of each row (*batch, queries, 3)."""
     query, value = tensors[0], tensors[3]
-    batch, queries, dim, value_dim = batch_of(tensors), query.shape[-2], query.shape[-1], value.shape[-1]
+    batch, queries, dim, value_dim = common_batch(*tensors), query.shape[-2], query.shape[-1], value.shape[-1]
     layout = lay_out(tensors, link, batch)
     results = Results(
         _single(query, *batch, queries, value_dim), _single(query, *batch, queries), _single(query, *batch, queries, 3)

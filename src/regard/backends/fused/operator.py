@@ -70,8 +70,3 @@ OPERATOR = operator(
     backend="triton",
     refusal="the fused kernels have no others",
 )
-
-
-def batch_of(tensors: Sequence[Tensor]) -> tuple[int, ...]:
-    """What the leading axes broadcast to; under vmap any tensor may be the one that has the mapped axis."""
-    return tuple(max(sizes) for sizes in zip(*(x.shape[:-2] for x in tensors), strict=True))

@@ -75,18 +75,20 @@ def check(wishes: Wishes) -> None:
     _check_choice("alignment", wishes.alignment, ALIGNMENTS)
     if wishes.alignment_of is not None:
         _check_choice("alignment_of", wishes.alignment_of, UNITS)
-    if wishes.alignment in PICTURES and wishes.alignment_out is None:
-        got, needed = "none for pictures", "a file, or a folder for one picture a sentence"
-        raise _refusal("alignment_out", got, needed, f"Add for example --alignment-out alignment.{wishes.alignment}.")
-    if wishes.alignment in PICTURES and wishes.alignment_out is not None:
-        ending = wishes.alignment_out.suffix.lower().removeprefix(".")
-        if ending != wishes.alignment and ending in PICTURES:
-            repair = f"Write --alignment {ending}, or another ending."
-            raise _refusal(
-                "alignment_out", f"{wishes.alignment_out}", f"a folder, or a file .{wishes.alignment}", repair
-            )
+    if wishes.alignment in PICTURES:
+        _check_pictures(wishes.alignment, wishes.alignment_out)
     if wishes.output is not None and _is_same(wishes.alignment_out, wishes.output):
         raise _refusal("alignment_out", "the file of --output", "another file", "Leave it out to have both in one.")
+
+
+def _check_pictures(kind: str, out: Path | None) -> None:
+    if out is None:
+        got, needed = "none for pictures", "a file, or a folder for one picture a sentence"
+        raise _refusal("alignment_out", got, needed, f"Add for example --alignment-out alignment.{kind}.")
+    ending = out.suffix.lower().removeprefix(".")
+    if ending != kind and ending in PICTURES:
+        needed, repair = f"a folder, or a file .{kind}", f"Write --alignment {ending}, or another ending."
+        raise _refusal("alignment_out", f"{out}", needed, repair)
 
 
 def _is_same(path: Path | None, other: Path) -> bool:

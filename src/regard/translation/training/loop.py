@@ -178,9 +178,7 @@ class _Run:
             tokens=int(tokens),
             seconds=0.0,
         )
-        is_due = entry.epoch == training.epochs or (
-            entry.epoch >= training.validate_from and entry.epoch % training.validate_every == 0
-        )
+        is_due = training.validates(entry.epoch)
         if is_due:
             entry = self.group.tell(self._validated(entry) if self.group.leads else None)
         self.at.seconds += time.perf_counter() - begin

@@ -76,6 +76,11 @@ class Training:
     save_every: int = 0
     save_seconds: float = 30.0
 
+    def validates(self, epoch: int) -> bool:
+        """Whether this epoch, counted from 1, ends with a validation; the last one does."""
+        is_in_turn = epoch >= self.validate_from and epoch % self.validate_every == 0
+        return is_in_turn or epoch == self.epochs
+
 
 TABLES = {"model": Architecture, "data": Data, "training": Training}
 

@@ -7,20 +7,18 @@ import torch
 
 from regard.backends.fused.additive.cotangents import choose_scale, measure_rows
 
-INFINITE = math.inf
-
 
 @pytest.mark.parametrize(("rows", "value_dim"), [(1, 1), (7, 5), (64, 64), (131, 150)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_rows_are_measured(rows, value_dim, dtype):
     grad_output, output = (torch.randn(rows, value_dim).to(dtype) for _ in range(2))
     log_mass, grad_log_mass = (torch.randn(rows) for _ in range(2))
-    log_mass[0] = -INFINITE
+    log_mass[0] = -math.inf
     means, norms, own = (torch.full((rows,), math.nan) for _ in range(3))
     measure_rows[(-(-rows // 16),)](
         grad_output, output, log_mass, grad_log_mass, means, norms, own, rows, VALUE_DIM=value_dim, BV=64, BR=16
     )
-    cleaned = grad_log_mass.masked_fill(log_mass == -INFINITE, 0.0)
+    cleaned = grad_log_mass.masked_fill(log_mass == -math.inf, 0.0)
     torch.testing.assert_close(own, cleaned, rtol=0, atol=0)
     torch.testing.assert_close(means, (grad_output.float() * output.float()).sum(-1) - cleaned)
     torch.testing.assert_close(norms, grad_output.float().norm(dim=-1))

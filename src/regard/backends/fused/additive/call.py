@@ -13,6 +13,7 @@ from regard.backends.fused.batches import fold, groups_of
 from regard.backends.fused.conditions import ANYWHERE, conditions_of
 from regard.backends.fused.launch import Operand
 from regard.masks.placed import decode
+from regard.shapes import common_batch
 
 # Hidden units share a reciprocal in fours.
 GROUP = 4
@@ -134,8 +135,9 @@ def call_of(tensors: Sequence[Tensor], statics: Statics) -> Call:
             seen = condition.tile(slice(0, 1), slice(0, key.shape[-2]), value.device)
             key_bias = torch.where(seen, 0.0 if key_bias is None else key_bias, -math.inf)
     some = bias, allowed, key_bias
-    batch = batch_of([query, key, weight, value, *(x for x in some if x is not None)])
-    groups = groups_of(batch, [query, key, weight, value, *(x for x in some if x is not None)])
+    together = [query, key, weight, value, *(x for x in some if x is not None)]
+    batch = common_batch(*together)
+    groups = groups_of(batch, together)
     if seed is not None:
         # Each example that a call is mapped over has its own seed, or all share one.
         seed = seed.expand(batch[: seed.ndim]).contiguous()
@@ -149,11 +151,6 @@ def call_of(tensors: Sequence[Tensor], statics: Statics) -> Call:
     if key_bias is not None:
         key_bias = functional.pad(key_bias.squeeze(-2).float(), (0, columns_of(key.shape[-2]) - key.shape[-2]))
     return Call(query, key, weight.contiguous(), value, key_bias, bias, allowed, seed, band, outer, inner, statics)
-
-
-def batch_of(tensors: Sequence[Tensor]) -> tuple[int, ...]:
-    """What the leading axes broadcast to."""
-    return tuple(max(sizes) for sizes in zip(*(x.shape[:-2] for x in tensors), strict=True))
 
 
 def columns_of(count: int) -> int:

@@ -9,11 +9,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from regard.backends.fused.additive.call import Statics, batch_of
+from regard.backends.fused.additive.call import Statics
 from regard.backends.fused.additive.plan import plan
 from regard.backends.operator import Directions, operator
 from regard.backends.problem import Problem
 from regard.scores.forms import AdditiveForm
+from regard.shapes import common_batch
 
 
 def run(problem: Problem) -> tuple[Tensor, Tensor]:
@@ -92,4 +93,4 @@ OPERATOR = operator(
 def _batch(tensors: Sequence[Tensor], statics: Statics) -> tuple[int, ...]:
     """What the leading axes broadcast to; the seed, if there is one, has none."""
     seed = 4 + statics.has_bias
-    return batch_of([x for at, x in enumerate(tensors) if not (statics.has_seed and at == seed)])
+    return common_batch(*(x for at, x in enumerate(tensors) if not (statics.has_seed and at == seed)))
