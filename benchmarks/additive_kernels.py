@@ -145,7 +145,7 @@ def floor_of(kernel: str, rank: int, backward: bool, ceilings: dict[str, float])
     passes = 2 if backward else 1
     rate = ceilings["multiprocessors"] * ceilings["clock_after_products"]
     floors = {}
-    if kernel in FLOAT_INSTRUCTIONS and not rank:  # a lifted call only looks for tokens beyond the range
+    if kernel in FLOAT_INSTRUCTIONS and not rank:  # a lifted call only looks for full blocks
         often = passes if kernel == "exact_scores" else 1
         floors["float32 instructions"] = often * FLOAT_INSTRUCTIONS[kernel] * TERMS / (rate * LANES)
         floors["reciprocals"] = often * RECIPROCALS[kernel] * TERMS / (rate * SPECIAL_LANES)

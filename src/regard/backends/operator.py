@@ -17,6 +17,7 @@ from torch import Tensor
 from torch._library.custom_ops import CustomOpDef
 
 from regard.errors import RegardError
+from regard.watched import is_plain, is_watched
 
 Results = tuple[Tensor, ...]
 
@@ -149,15 +150,8 @@ def operator(name: str, directions: Directions, *, backend: str, refusal: str) -
 
 
 def _is_plain(tensors: Sequence[Tensor]) -> bool:
-    """Whether nobody traces, watches or transforms the call: no tracer, no dispatch mode, no subclass of Tensor."""
-    return (
-        not torch.compiler.is_compiling()
-        and not torch.jit.is_tracing()
-        and not torch._C._are_functorch_transforms_active()
-        and not torch._C._len_torch_dispatch_stack()
-        and not torch._ops._len_torch_dispatch_stack_pre_dispatch()
-        and all(type(x) in (Tensor, torch.nn.Parameter) for x in tensors)
-    )
+    """Whether nobody watches the call."""
+    return not is_watched() and all(is_plain(x) for x in tensors)
 
 
 def _refused(backend: str, got: str, needed: str) -> RegardError:

@@ -10,6 +10,7 @@ from torch import Tensor
 from regard.masks.placed import Dense, Placed, map_tensors
 from regard.scores.forms import AdditiveForm, CallableForm, DistanceForm, DotForm, Form
 from regard.shapes import common_batch
+from regard.watched import is_readable
 
 Bias = Tensor | Callable[[Tensor, Tensor], Tensor]
 Index = tuple[int | slice, ...]
@@ -104,7 +105,6 @@ class Problem(NamedTuple):
         form, value, is_differentiated = self.form, self.value, self._may_be_differentiated()
         if isinstance(form, DotForm) and _cannot_overflow(form, value, real, is_differentiated):
             return self._replace(mask=mask)
-        real = real.to(self.value.dtype)
         if not isinstance(form, CallableForm):
             # A user's function might divide by the norm of a key, or take its logarithm: it sees keys as they came.
             form = form._replace(key=_blank(form.key, real))
@@ -135,12 +135,6 @@ def parameters_of(form: Form) -> tuple[Tensor, ...]:
     return (form.weight,) if isinstance(form, AdditiveForm) else ()
 
 
-def is_readable(tensor: Tensor) -> bool:
-    """Whether looking at numbers waits for nobody: on a CPU, and not while somebody traces or transforms the call."""
-    is_watched = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
-    return tensor.device.type == "cpu" and not is_watched
-
-
 def _cannot_overflow(form: DotForm, value: Tensor, real: Tensor, is_differentiated: bool) -> bool:
     """Whether every dot product with padding is far from overflow, and of values with gradients too: no blanks then.
 
@@ -168,7 +162,7 @@ def _of_rank(tensor: Tensor, rank: int) -> Tensor:
 
 
 def _blank(tokens: Tensor, real: Tensor) -> Tensor:
-    """tokens: (*batch, keys, dim), real: (*batch, keys, 1) of 0 and 1; tokens shared along an axis stay shared.
+    """tokens: (*batch, keys, dim), real: bool (*batch, keys, 1); tokens shared along an axis stay shared.
 
     A product is several times faster than masked_fill on a CPU, and the same for finite tokens.
     """

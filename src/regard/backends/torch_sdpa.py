@@ -6,9 +6,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from regard.backends.problem import FEW_NUMBERS, Problem, is_readable
+from regard.backends.problem import FEW_NUMBERS, Problem
 from regard.scores.forms import DotForm
 from regard.shapes import common_batch
+from regard.watched import is_readable
 
 NAME = "torch"
 

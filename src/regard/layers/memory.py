@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from regard.backends.problem import is_readable
 from regard.errors import RegardError
 from regard.masks import Mask
 from regard.shapes import check_inputs, check_tensor, describe
+from regard.watched import is_readable
 
 Prepare = Callable[[Tensor, Tensor | None, int], tuple[Tensor, Tensor]]
 

@@ -14,6 +14,7 @@ from regard.layers.projection import Projections
 from regard.masks import Mask
 from regard.scores.dot import ScaledDot
 from regard.shapes import is_autocast
+from regard.watched import is_watched
 
 if TYPE_CHECKING:
     from regard.layers.multihead import MultiHeadAttention
@@ -33,7 +34,7 @@ def one_call(
         return None
     # Looked up where modules keep them: each access by name would cost a microsecond, and a short call costs fifty.
     inner, output, score = (layer._modules[name] for name in ("input", "output", "score"))
-    if not _is_plain(layer, score) or not _are_plain(inner, output) or _is_watched(query.device):
+    if not _is_plain(layer, score) or not _are_plain(inner, output) or _is_changed(query.device):
         return None
     assert inner is not None
     assert output is not None
@@ -47,15 +48,10 @@ def one_call(
     )[0]
 
 
-def _is_watched(device: torch.device) -> bool:
-    """Whether somebody traces, transforms, casts, counts or listens to what is computed."""
-    return (
-        torch.compiler.is_compiling()
-        or torch._C._are_functorch_transforms_active()
-        or is_autocast(device)
-        or torch._C._len_torch_dispatch_stack() > 0
-        or bool(modules._global_forward_hooks or modules._global_forward_pre_hooks)
-    )
+def _is_changed(device: torch.device) -> bool:
+    """Whether somebody watches, casts or listens to what is computed."""
+    hooks = modules._global_forward_hooks or modules._global_forward_pre_hooks
+    return is_watched() or is_autocast(device) or bool(hooks)
 
 
 def _fit(query: Tensor, weight: Tensor, out_weight: Tensor) -> bool:

@@ -2,19 +2,21 @@
 
 A backend that approximates tanh on a range needs to know the range before it looks at the data. It must not come from
 the batch at evaluation, where one outlier would change its batch mates' results. So it is a property of the score:
-a rung of a short ladder, moved while training, fixed at evaluation. Tokens beyond it are computed exactly.
+a rung of a short ladder, moved while training, fixed at evaluation. Activations beyond it are computed exactly.
 """
 
 import torch
 from torch import Tensor
+
+from regard.watched import is_watched
 
 # Quarters up to 6, halves up to 8.
 LADDER = (*(step / 4 for step in range(4, 25)), 6.5, 7.0, 7.5, 8.0)
 START = 6.0
 # Looking costs two small reductions: it is done once in so many calls.
 EVERY = 16
-# One token in so many may lie beyond the range.
-OUTLIERS = 100_000
+# One token in so many may have activations beyond the range, which costs less than a range that holds them all.
+OUTLIERS = 64
 
 
 class Reach:
@@ -28,7 +30,7 @@ class Reach:
 
     def observe(self, query: Tensor, key: Tensor) -> None:
         """Look at projected tokens (*batch, tokens, hidden) on a GPU, and take over what was seen some calls ago."""
-        if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        if is_watched():
             return
         if query.device.type != "cuda" or torch.cuda.is_current_stream_capturing():
             return
@@ -62,6 +64,6 @@ def rung(largest: float) -> float:
 
 
 def _almost_largest(tokens: Tensor) -> Tensor:
-    """The largest |activation| but for one token in OUTLIERS."""
+    """The largest |activation|, but for those of one token in OUTLIERS."""
     largest = tokens.detach().abs().amax(-1).flatten().float()
-    return largest.topk(largest.numel() // OUTLIERS + 1).values[-1]
+    return largest.kthvalue(largest.numel() - largest.numel() // OUTLIERS).values

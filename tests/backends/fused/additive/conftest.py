@@ -23,7 +23,7 @@ def _small_tiles(monkeypatch):
 @pytest.fixture
 def small_slabs(monkeypatch):
     """Slabs of 16 queries, for 17 to 48 keys."""
-    monkeypatch.setattr(tables, "SLAB", 16 * 48)
+    monkeypatch.setattr(tables, "SLAB", (16 * 48, 16 * 48))
 
 
 @pytest.fixture(autouse=True, scope="session")

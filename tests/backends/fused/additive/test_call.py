@@ -49,7 +49,7 @@ def test_several_slabs_give_one_result():
 
 
 def test_a_slab_holds_several_elements_of_one_row_of_the_batch(monkeypatch):
-    monkeypatch.setattr(tables, "SLAB", 2 * 16 * 16)
+    monkeypatch.setattr(tables, "SLAB", (2 * 16 * 16,) * 2)
     call = drawn(5, 7, value_dim=1, batch=(2, 3), key_batch=(2, 1))
     made = call_of([call.query, call.key, call.weight[None, None, None], call.value], PLAIN)
     assert [(slab.first_batch, slab.elements, slab.is_last) for slab in made.slabs()] == [

@@ -1,4 +1,4 @@
-"""The lift inside kernels keeps its promise: scores and slopes within its error, outliers exact, mates untouched."""
+"""The lift inside kernels keeps its promise: scores and slopes within its error, strays too, mates untouched."""
 
 import math
 
@@ -65,15 +65,43 @@ def test_values_in_two_chunks():
     assert disagreements(lifted(5, 7, value_dim=130)) == []
 
 
-@pytest.mark.usefixtures("small_slabs")
-def test_outliers_are_exact_in_a_call_that_is_lifted():
-    """Blocks with a token beyond the range are computed exactly, in both directions and every slab, beside others."""
-    call = lifted(17, 33, value_dim=1)
+def strayed(call: Call, *, dense: bool = False) -> Call:
+    """With activations beyond the range, on either side of one unit and twice in one token; dense: whole blocks too.
+
+    Tokens 0 to 15 of each side are the first block.
+    """
     query, key = call.query.clone(), call.key.clone()
-    query[3, 2], key[20, 1] = 30.0, -9.0
-    result = judged(call._replace(query=query, key=key))
+    query[..., 3, 2], query[..., 16, 0], query[..., 16, 1] = 30.0, -2.5, math.inf
+    key[..., 20, 1], key[..., 20, 2], key[..., 32, 2] = -9.0, 2.01, -1e4
+    if dense:
+        query[..., :8, :3], key[..., 16:32, 1] = 5.0, -6.0
+    return call._replace(query=query, key=key)
+
+
+@pytest.mark.usefixtures("small_slabs")
+@pytest.mark.parametrize("dense", [False, True])
+def test_activations_beyond_the_range_cost_no_digits(dense):
+    """Each alone, or a block of them as a whole, in both directions and every slab, beside others."""
+    result = judged(strayed(lifted(17, 33, value_dim=1, bias=torch.randn(17, 33)), dense=dense))
     assert result.complaints() == []
     assert max(result.norms().values()) < 2 * LOOSE
+
+
+def test_strays_of_shared_tokens_and_weights_per_head():
+    call = strayed(lifted(17, 33, value_dim=1, batch=(2, 2), key_batch=(2, 1), heads=(2,)))
+    call.key[1, 0, 5, 3] = 7.0
+    assert disagreements(call) == []
+
+
+def test_more_strays_than_a_program_holds(monkeypatch):
+    """Long lists, and tokens and sums in several runs."""
+    monkeypatch.setattr(tables, "STRAY_SHARE", 1)  # no block is too full
+    monkeypatch.setattr(tables, "STRAY_TOKENS", 16)
+    monkeypatch.setattr(tables, "STRAY_SUM", 16)
+    monkeypatch.setattr(tables, "LIST_TOKENS", 16)
+    call = drawn(17, 33, value_dim=1, spread=2.0, tolerance=LOOSE)
+    assert (call.query.abs() > 2).sum() > 10
+    assert disagreements(call) == []
 
 
 @given(
@@ -143,11 +171,14 @@ def test_the_promise_is_not_an_empty_one():
     assert plan_of(call).error / 20 <= worst <= plan_of(call).error
 
 
-def test_rows_and_columns_of_outliers_have_exact_scores():
-    call = lifted(17, 33)
-    query, key = call.query.clone(), call.key.clone()
-    query[3, 2], key[20, 1] = 30.0, math.inf
-    call = call._replace(query=query, key=key)
+def test_scores_of_strays_keep_the_promise():
+    call = strayed(lifted(17, 33))
+    off = (scores_of(call, plan_of(call)) - true_scores(call)).abs()
+    assert off.max() <= (plan_of(call).error + 16 * SINGLE) * call.weight.abs().sum()
+
+
+def test_blocks_full_of_strays_have_exact_scores():
+    call = strayed(lifted(17, 33), dense=True)
     off = (scores_of(call, plan_of(call)) - true_scores(call)).abs()
     exact = torch.zeros(17, 33, dtype=torch.bool)
     exact[:16], exact[:, 16:32] = True, True

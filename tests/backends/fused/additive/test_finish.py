@@ -184,7 +184,7 @@ def test_mapped_examples_share_their_dropout_if_asked_to(randomness):
 def test_the_mask_of_dropout_does_not_depend_on_slabs(monkeypatch):
     call = one_hot(drawn(17, KEYS))
     whole = dropped(call)
-    monkeypatch.setattr(tables, "SLAB", tables.BLOCK * KEYS)
+    monkeypatch.setattr(tables, "SLAB", (tables.BLOCK * KEYS,) * 2)
     found = dropped(call)
     assert torch.equal(found == 0, whole == 0)
     bounds.assert_same(found, whole)

@@ -152,6 +152,15 @@ def test_a_token_that_is_no_number_stays_in_its_row_and_column(bad):
         torch.testing.assert_close(found[rows][:, 17].double(), limit[rows][:, 17], rtol=0, atol=1e-5)
 
 
+def test_an_infinite_activation_has_no_gradient_and_leaves_the_others_theirs():
+    call = drawn(5, 7)
+    query, key = call.query.clone(), call.key.clone()
+    query[2, 1], key[6, 0] = math.inf, -math.inf
+    result = judged(call._replace(query=query, key=key))
+    assert result.complaints() == []
+    assert max(result.found["query"][2, 1].abs(), result.found["key"][6, 0].abs()) < 1e-8
+
+
 def test_a_query_that_is_no_number_leaves_the_other_rows_alone():
     call = drawn(18, 18)
     query = call.query.clone()

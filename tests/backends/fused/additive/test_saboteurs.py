@@ -18,14 +18,20 @@ from triton.runtime.jit import JITFunction
 
 from regard import Mask
 from regard.backends.fused import additive
-from regard.backends.fused.additive import backward, call, forward, sides
+from regard.backends.fused.additive import backward, call, forward, lifted_backward, sides, tables
 
 pytestmark = [pytest.mark.filterwarnings("ignore::RuntimeWarning"), pytest.mark.usefixtures("small_slabs")]
 
 SOURCES = {path.stem: path.read_text(encoding="utf-8") for path in Path(additive.__file__).parent.glob("*.py")}
 KERNEL_FILES = {name: text for name, text in SOURCES.items() if "@triton.jit" in text}
-HOSTS = (sides, forward, backward)
+HOSTS = (sides, forward, backward, lifted_backward)
 NUMBERS = count()
+
+
+@pytest.fixture(autouse=True)
+def _many_strays(monkeypatch):
+    """A block may have 16 among its 64 activations."""
+    monkeypatch.setattr(tables, "STRAY_SHARE", 4)
 
 
 class Saboteur(NamedTuple):
@@ -73,7 +79,7 @@ def users_of(file: str) -> set[str]:
 
 @cache
 def case(name: str) -> Call:
-    """A call with several tiles, slabs and a ragged end; `lifted` has outliers on either side."""
+    """A call with several tiles, slabs and a ragged end; `strays` has some on either side, `dense` blocks of them."""
     settings = {
         "plain": {
             "mask": Mask.causal(align="lower_right") & Mask.keys(torch.arange(19) != 4),
@@ -84,12 +90,15 @@ def case(name: str) -> Call:
         "capped": {"spread": 12.0},
         "matrix": {"mask": Mask.keep(torch.rand(17, 19) < 0.6)},
         "lifted": {"spread": 0.6, "tolerance": 5e-3, "mask": Mask.keys(torch.arange(19) != 4)},
-    }[name]
-    drew = drawn(17, 19, value_dim=1, **settings)
-    if name == "lifted":
-        query, key = drew.query.clamp(-1.9, 1.9), drew.key.clamp(-1.9, 1.9)
-        query[16, 0], key[18, 1] = 4.0, -5.0
-        drew = drew._replace(query=query, key=key)
+    }
+    drew = drawn(17, 19, value_dim=1, **settings["lifted" if name in ("strays", "dense") else name])
+    if name in ("strays", "dense"):
+        query, key = drew.query.clamp(-0.9, 0.9), drew.key.clamp(-0.9, 0.9)
+        # Strays of one unit on either side lie across the middle, where what they lack is largest.
+        query[3:17:2, 0], query[16, 1], key[2:18:2, 0], key[18, 1] = 3.0, -2.5, -1.3, 1.4
+        if name == "dense":
+            query[:8], key[:8] = 2.0, -2.0
+        drew = drew._replace(query=query, key=key, reach=(1.0, 1.0), tolerance=2e-3)
     return drew
 
 
@@ -123,12 +132,23 @@ KERNELS = [
     Saboteur("pulls", "total += tl.load(grad", "total = tl.load(grad"),
     Saboteur("pulls", "total *= tl.load(weight + u) * shrink", "total *= shrink"),
     # The lift.
-    Saboteur("scores", "if own + tl.load(others + block) > 0", "if own > 0", "lifted"),
+    Saboteur("scores", "if own + tl.load(others + block) > 0", "if own > 0", "dense"),
     Saboteur("features", "(own + single) * w", "own * w", "lifted"),
-    Saboteur("features", "tl.where(kept, found, 0.0)", "found", "lifted"),
+    Saboteur("features", "tl.where(kept, found, 0.0)", "found", "dense"),
     Saboteur(
-        "pulls", "given = tl.where(own_flagged == 0, tl.sum(patched, 1), 0.0)", "given = tl.sum(patched, 1)", "lifted"
+        "pulls", "given = tl.where(own_flagged == 0, tl.sum(patched, 1), 0.0)", "given = tl.sum(patched, 1)", "dense"
     ),
+    # What is beyond the lift's range.
+    Saboteur("strays", "gap = tl.where(tl.abs(b) <= OTHER_REACH, gap, 0.0)", "gap += 0.0", "strays"),
+    Saboteur("strays", "lacking += tl.load(weight + unit) * gap", "lacking += gap", "strays"),
+    Saboteur("strays", "lacking * scale", "lacking", "strays"),
+    Saboteur("strays", "real &= tl.abs(b) <= OTHER_REACH", "real &= b == b", "strays"),
+    Saboteur("strays", "range(other_number)", "range(other_number - 1)", "strays"),
+    Saboteur("strays", "range(own_number)", "range(own_number - 1)", "strays"),
+    Saboteur("strays", "values += change", "values -= change", "strays"),
+    Saboteur("strays", "of_weight += change", "of_weight -= change", "strays"),
+    Saboteur("strays", "| ~is_whole[:, None]", "", "dense"),
+    Saboteur("strays", "n // BLOCK, mask=real, other=1) == 0", "n // BLOCK, mask=real) < 2", "dense"),
 ]
 
 

@@ -1,11 +1,10 @@
 """The backward pass of additive attention, slab by slab: scores again, their changes, and what these give to tokens.
 
 Exact: kernels sum over pairs. Lifted: the changes are multiplied with the features of the other side, by the machine's
-own matrix product; what tiles beyond the lift's range give is added exactly.
+own matrix product (`lifted_backward`); what tiles of flagged blocks give is added exactly.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,38 +13,14 @@ from regard.backends.fused import INTERPRETED
 from regard.backends.fused.additive import tables
 from regard.backends.fused.additive.call import Call, Slab, Statics, call_of, padded
 from regard.backends.fused.additive.cotangents import choose_scale, measure_rows
-from regard.backends.fused.additive.features import pull_features
-from regard.backends.fused.additive.forward import Sides, group_of, key_bias_of, product, scores_of, sides_of
+from regard.backends.fused.additive.forward import Sides, key_bias_of, scores_of, sides_of
 from regard.backends.fused.additive.grade import grade_slab
+from regard.backends.fused.additive.gradients import Cotangents, Gradients
 from regard.backends.fused.additive.lift import CELLS
+from regard.backends.fused.additive.lifted_backward import LiftedPulls
 from regard.backends.fused.additive.pulls import pull_tokens
 from regard.backends.fused.additive.sides import Columns, Features
 from regard.backends.fused.launch import operand, place, run_programs
-
-
-class Gradients(NamedTuple):
-    """Gradients for each batch element in float32: tokens (batch, count, units), weights for each token likewise."""
-
-    query: Tensor
-    key: Tensor
-    query_weight: Tensor
-    key_weight: Tensor
-    value: Tensor
-    bias: Tensor | None
-
-
-class Cotangents(NamedTuple):
-    """grad_output: (batch, queries, value_dim); means: dO'o - dlog_mass, log_mass and its gradient: (batch, queries).
-
-    scale: the power of two by which changes are multiplied in half precision, a tensor of one number, 1 for
-    exact ones.
-    """
-
-    grad_output: Tensor
-    means: Tensor
-    log_mass: Tensor
-    grad_log_mass: Tensor
-    scale: Tensor
 
 
 def gradients(
@@ -102,25 +77,17 @@ def _cotangents(call: Call, results: Sequence[Tensor]) -> Cotangents:
 
 
 def _sweep(call: Call, cotangents: Cotangents, *, bias: bool) -> Gradients:
-    sides = sides_of(call)
-    found = _empty(call, bias=bias)
-    pulls: Tensor | None = None
-    sums: Tensor | None = None
+    sides, found = sides_of(call), _empty(call, bias=bias)
+    query, key = sides
+    lifted = None
+    if isinstance(query, Features) and isinstance(key, Features):
+        lifted = LiftedPulls(call, (query, key), cotangents, found)
     for slab in call.slabs():
-        changes, own_sums = _grade(call, sides, slab, cotangents, found)
+        changes, sums = _grade(call, sides, slab, cotangents, found)
         if found.bias is not None:
             _add_bias(call, slab, changes, cotangents.scale, found.bias)
-        query, key = sides
-        if isinstance(query, Features) and isinstance(key, Features):
-            _pull_lifted_query(call, slab, changes, cotangents, (query, key), found)
-            rows = group_of(query.features, call, slab)[:, slab.first_row : slab.first_row + slab.rows]
-            own = product(changes.mT, rows)
-            first = slab.first_row == 0
-            pulls = own if pulls is None or first else pulls.add_(own)
-            sums = own_sums if sums is None or first else sums.add_(own_sums)
-            if slab.is_last:
-                _pull_lifted(call, slab, pulls, sums, cotangents.scale, key, found)
-                pulls = sums = None
+        if lifted is not None:
+            lifted.add(slab, changes, sums)
         _pull(call, sides, slab, changes, cotangents.scale, found)
     return found
 
@@ -183,65 +150,21 @@ def _add_bias(call: Call, slab: Slab, changes: Tensor, scale: Tensor, total: Ten
     part.add_(own if own.shape == part.shape else own.sum_to_size(part.shape))
 
 
-def _pull_lifted_query(
-    call: Call, slab: Slab, changes: Tensor, cotangents: Cotangents, sides: tuple[Features, Features], found: Gradients
-) -> None:
-    """From changes to the gradients of the slab's queries; a row's changes sum to the gradient of its log_mass."""
-    query, key = sides
-    pulls = product(changes, group_of(key.features, call, slab))
-    _pull_lifted(call, slab, pulls, cotangents.grad_log_mass, cotangents.scale, query, found, of_query=True)
-
-
-def _pull_lifted(
-    call: Call,
-    slab: Slab,
-    pulls: Tensor,
-    sums: Tensor,
-    scale: Tensor,
-    own: Features,
-    found: Gradients,
-    *,
-    of_query: bool = False,
-) -> None:
-    """From products with the other side's features to the gradients of the slab's queries, or of its keys.
-
-    sums: the changes of each key of the slab, or of all queries without the scale.
-    """
-    side, rows = own.side, pulls.shape[-2]
-    grad, grad_weight = (found.query, found.query_weight) if of_query else (found.key, found.key_weight)
-    blocks = rows // tables.LIFT_TOKENS
-    run_programs(
-        pull_features, slab.elements * blocks,
-        operand(own.tokens), place(call.weight), place(own.flags), side.values, side.alone, side.slopes,
-        side.slope_alone, pulls, sums, scale, grad, grad_weight,
-        inner=call.inner, first_batch=slab.first_batch, first=slab.first_row if of_query else 0,
-        count=own.tokens.shape[-2], rows=rows, blocks=blocks,
-        REACH=side.reach, CELLS=CELLS, RANK=side.values.shape[-1], RANKS=padded(side.values.shape[-1]),
-        UNITS=call.units, PADDED=padded(call.units), WEIGHTED=of_query,
-        BLOCK=tables.BLOCK, BT=tables.LIFT_TOKENS, num_warps=tables.LIFT_WARPS,
-    )  # fmt: skip
-
-
 def _pull(call: Call, sides: Sides, slab: Slab, changes: Tensor, scale: Tensor, found: Gradients) -> None:
-    """What pairs give exactly: all of them, or where lifted those of tiles beyond the range."""
+    """What pairs give exactly: all of them, or where lifted those of flagged blocks."""
     query, key = sides
     _, rows, columns = changes.shape
     low, high, *_ = call.band
-    of_query = {
-        "first_own": slab.first_row, "first_other": 0, "own_rows": rows, "other_rows": columns,
-        "own_step": columns, "other_step": 1, "band": (low, high), "WEIGHTED": True, "ADD": call.statics.rank > 0,
-    }  # fmt: skip
-    of_key = {
-        "first_own": 0, "first_other": slab.first_row, "own_rows": columns, "other_rows": rows,
-        "own_step": 1, "other_step": columns, "band": (-high, -low), "WEIGHTED": False,
-        "ADD": call.statics.rank > 0 or slab.first_row > 0,
-    }  # fmt: skip
-    for own, other, settings, grad, grad_weight in (
-        (query, key, of_query, found.query, found.query_weight),
-        (key, query, of_key, found.key, found.key_weight),
+    of_query, of_key = slab.views(columns)
+    lifted = call.statics.rank > 0
+    to_query = {"band": (low, high), "WEIGHTED": True, "ADD": lifted}
+    to_key = {"band": (-high, -low), "WEIGHTED": False, "ADD": lifted or slab.first_row > 0}
+    for own, other, view, settings, grad, grad_weight in (
+        (query, key, of_query, to_query, found.query, found.query_weight),
+        (key, query, of_key, to_key, found.key, found.key_weight),
     ):
         chunk = tables.PULL_UNITS if call.units % tables.PULL_UNITS == 0 else 4
-        own_blocks, chunks = settings["own_rows"] // tables.PULL.queries, call.units // chunk
+        own_blocks, chunks = view.own_rows // tables.PULL.queries, call.units // chunk
         if isinstance(own, Columns) and isinstance(other, Columns):
             reaches = own.reach, other.reach
             columns_of_both = own.exps, other.exps, own.tanhs, other.tanhs, *reaches, *reaches
@@ -257,8 +180,8 @@ def _pull(call: Call, sides: Sides, slab: Slab, changes: Tensor, scale: Tensor, 
             place(call.weight), changes, scale, grad, grad_weight,
             first_batch=slab.first_batch, inner=call.inner, own_count=own.tokens.shape[-2],
             other_count=other.tokens.shape[-2], own_blocks=own_blocks, chunks=chunks,
-            own_columns=sizes[0], other_columns=sizes[1], element_step=rows * columns, **settings,
-            REACH=reach, CELLS=CELLS, UNITS=call.units, CHUNK=chunk, PATCH=call.statics.rank > 0,
+            own_columns=sizes[0], other_columns=sizes[1], element_step=rows * columns, **view._asdict(), **settings,
+            REACH=reach, CELLS=CELLS, UNITS=call.units, CHUNK=chunk, PATCH=lifted,
             FAST=not INTERPRETED, BLOCK=tables.BLOCK, BM=tables.PULL.queries, BN=tables.PULL.keys,
             **tables.PULL.options(),
         )  # fmt: skip

@@ -31,6 +31,17 @@ class Statics(NamedTuple):
     key_reach: float
 
 
+class View(NamedTuple):
+    """A slab as one side sees it: its own tokens and the others, as many of each, and the steps to the next of each."""
+
+    first_own: int
+    first_other: int
+    own_rows: int
+    other_rows: int
+    own_step: int
+    other_step: int
+
+
 class Slab(NamedTuple):
     """Some rows of some consecutive batch elements against all keys; first_row and rows are whole blocks."""
 
@@ -39,6 +50,11 @@ class Slab(NamedTuple):
     first_row: int
     rows: int
     is_last: bool
+
+    def views(self, columns: int) -> tuple[View, View]:
+        """The slab (elements, rows, columns) as queries see it, and as keys do."""
+        of_query = View(self.first_row, 0, self.rows, columns, columns, 1)
+        return of_query, View(0, self.first_row, columns, self.rows, 1, columns)
 
 
 class Call(NamedTuple):
@@ -85,8 +101,9 @@ class Call(NamedTuple):
     def slabs(self) -> Iterator[Slab]:
         """Slabs of bounded size; those of the same elements follow each other."""
         height, width = columns_of(self.queries), columns_of(self.keys)
-        elements = max(min(tables.SLAB // (height * width), self.inner), 1)
-        fitting = max(tables.SLAB // width // tables.BLOCK, 1) * tables.BLOCK
+        pairs = tables.SLAB[self.statics.rank > 0]
+        elements = max(min(pairs // (height * width), self.inner), 1)
+        fitting = max(pairs // width // tables.BLOCK, 1) * tables.BLOCK
         rows = height if elements > 1 else min(fitting, height)
         for outer in range(self.outer):
             for first in range(0, self.inner, elements):

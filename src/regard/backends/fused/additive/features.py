@@ -1,7 +1,9 @@
 """The lift inside kernels: tokens to features of a wide dot product, and gradients of features back to tokens.
 
 tanh(a + b) ~ f(a) + g(b) + sum_r phi_r(a) psi_r(b) (`lift`). A feature is read from a table by linear interpolation,
-the query's is multiplied by the weight of its unit. Feature r of unit h stands in column h * RANK + r.
+the query's is multiplied by the weight of its unit. Feature r of unit h stands in column h * RANK + r. An activation
+beyond the range, a stray, is taken at the end of the range, and what that lacks is added elsewhere (`strays`); a block
+full of them is left out, and its tiles are exact.
 """
 # ruff: noqa: N803 - Triton's dialect: capital constants
 
@@ -10,6 +12,12 @@ import triton.language as tl
 
 from regard.backends.fused.additive.scale import scale_of
 from regard.backends.fused.tiles import start
+
+
+@triton.jit
+def within(a, REACH: tl.constexpr):
+    """The activation of the range that is nearest to a; for NaN its lower end."""
+    return tl.where(tl.abs(a) <= REACH, a, tl.where(a > 0, REACH, -REACH))
 
 
 @triton.jit
@@ -37,41 +45,51 @@ def rows_between(table, cell, part, r, RANK: tl.constexpr):
 
 
 @triton.jit
-def is_beyond(source, first, count, token_step, unit_step, REACH: tl.constexpr, UNITS: tl.constexpr,
-              PADDED: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
-    """Whether one of BLOCK tokens has an activation beyond the range, or NaN."""
+def count_strays(source, first, count, token_step, unit_step, REACH: tl.constexpr, UNITS: tl.constexpr,
+                 PADDED: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
+    """(BLOCK,): how many activations of each token are beyond the range, or NaN; 0 beyond the last token."""
     t, h = first + tl.arange(0, BLOCK), tl.arange(0, PADDED)
-    place = source + tl.minimum(t, count - 1).to(tl.int64)[:, None] * token_step + h.to(tl.int64)[None, :] * unit_step
-    near = tl.abs(tl.load(place, mask=(h < UNITS)[None, :], other=0.0).to(tl.float32)) <= REACH
-    return 1 - tl.min(tl.min(tl.where(near, 1, 0), 1), 0)
+    place = source + t.to(tl.int64)[:, None] * token_step + h.to(tl.int64)[None, :] * unit_step
+    a = tl.load(place, mask=(t < count)[:, None] & (h < UNITS)[None, :], other=0.0).to(tl.float32)
+    return tl.sum(tl.where(tl.abs(a) <= REACH, 0, 1), 1)
 
 
 @triton.jit
 def store_run(row, table, part, factor, kept, real, RANK: tl.constexpr, RUN: tl.constexpr):
-    """The features of RUN ranks, a power of two in RANK, behind those of the larger powers in it."""
-    r = RANK // (2 * RUN) * (2 * RUN) + tl.arange(0, RUN)[None, :]
-    found = between(table[:, None], r, part[:, None], RANK) * factor[:, None]
-    tl.store(row[:, None] + r, tl.where(kept, found, 0.0).to(tl.float16), mask=real[:, None])
+    """The features of RUN ranks, a power of two, behind those of the larger powers in RANK; none beyond the last."""
+    r = RANK // (2 * RUN) * (2 * RUN) + tl.arange(0, RUN)
+    low, high = table[:, None] + r[None, :], table[:, None] + RANK + r[None, :]
+    some = real[:, None] & (r < RANK)[None, :]
+    first = tl.load(low, mask=some, other=0.0)
+    found = (first + part[:, None] * (tl.load(high, mask=some, other=0.0) - first)) * factor[:, None]
+    tl.store(row[:, None] + r[None, :], tl.where(kept, found, 0.0).to(tl.float16), mask=some)
 
 
 @triton.jit
 def lift_tokens(
-    tokens, weight, values, alone, features, sums, flags, inner, count, columns, blocks,
-    REACH: tl.constexpr, CELLS: tl.constexpr, RANK: tl.constexpr, UNITS: tl.constexpr, PADDED: tl.constexpr,
-    WEIGHTED: tl.constexpr, BLOCK: tl.constexpr, BT: tl.constexpr,
+    tokens, weight, values, alone, features, sums, flags, numbers, strays, inner, count, columns, blocks,
+    REACH: tl.constexpr, CELLS: tl.constexpr, RANK: tl.constexpr, RANKS: tl.constexpr, UNITS: tl.constexpr,
+    PADDED: tl.constexpr, WEIGHTED: tl.constexpr, MOST: tl.constexpr, BLOCK: tl.constexpr, BT: tl.constexpr,
 ):  # fmt: skip
-    """Features (batch, columns, UNITS * RANK) in half precision of BT tokens, 0 if one of their block is out of range.
+    """Features (batch, columns, UNITS * RANK) in half precision of BT tokens, 0 if their block has too many strays.
 
     sums: (batch, columns), what a token adds to its scores alone, w'f(a), or 0 likewise; flags: (batch, columns /
-    BLOCK), 1 for a block with a token beyond the range: its tiles are exact.
+    BLOCK), 1 for a block with more than MOST strays: its tiles are exact. Of other blocks, numbers: (batch, columns),
+    how many strays a token has, and strays: (batch, columns, UNITS), their units.
     """
     batch, block = tl.program_id(0) // blocks, tl.program_id(0) % blocks
     weight = start(weight, batch, inner)
     source = start(tokens, batch, inner)
     first = block * BT // BLOCK * BLOCK
-    beyond = is_beyond(source, first, count, tokens[3], tokens[4], REACH, UNITS, PADDED, BLOCK)
+    number = count_strays(source, first, count, tokens[3], tokens[4], REACH, UNITS, PADDED, BLOCK)
+    beyond = (tl.sum(number, 0) > MOST).to(tl.int32)
     if block * BT % BLOCK == 0:
         tl.store(flags + (batch * columns + first) // BLOCK, beyond)
+    t = first + tl.arange(0, BLOCK)
+    own = (t >= block * BT) & (t < block * BT + BT)
+    number = tl.where(own, number * (1 - beyond), 0)
+    tl.store(numbers + batch.to(tl.int64) * columns + t, number, mask=own)
+    has_strays = tl.sum(number, 0) > 0
     h = tl.arange(0, PADDED)
     w = tl.load(weight + h, mask=h < UNITS, other=0.0)
     factor = w * scale_of(weight, UNITS, PADDED) if WEIGHTED else w * 0.0 + 1.0
@@ -80,13 +98,20 @@ def lift_tokens(
     for token in range(block * BT, block * BT + BT):
         kept = (token < count) & (beyond == 0)
         a = tl.load(source + tl.cast(token, tl.int64) * tokens[3], mask=(h < UNITS) & kept, other=0.0).to(tl.float32)
-        cell, part = cell_of(a, REACH, CELLS)
+        if has_strays:
+            is_stray = tl.where(tl.abs(a) <= REACH, 0, 1)
+            to = strays + (at + token) * UNITS + tl.cumsum(is_stray, 0) - 1
+            tl.store(to, h.to(tl.int16), mask=is_stray == 1)
+        cell, part = cell_of(within(a, REACH), REACH, CELLS)
         row = features + (at + token) * (UNITS * RANK) + h * RANK
         table = values + cell * RANK
-        # Ranks in runs of powers of two: no lane is idle.
-        for power in tl.static_range(6):
-            if RANK & (32 >> power):
-                store_run(row, table, part, factor, kept, h < UNITS, RANK, 32 >> power)
+        # Ranks in one run where few lanes are idle then, otherwise in runs of the powers of two in them.
+        if 8 * RANK >= 7 * RANKS:
+            store_run(row, table, part, factor, kept, h < UNITS, RANK, RANKS)
+        else:
+            for power in tl.static_range(6):
+                if RANK & (32 >> power):
+                    store_run(row, table, part, factor, kept, h < UNITS, RANK, 32 >> power)
         total = tl.sum(w * between(alone, cell, part, 1), 0)
         tl.store(sums + at + token, tl.where(kept, total, 0.0))
 
@@ -103,7 +128,7 @@ def pull_features(
     pulls: (elements, rows, UNITS * RANK), changes of the slab's scores times the other side's features; first: its
     first token. sums: (elements, rows), the changes alone. WEIGHTED: the queries, whose pulls lack the weight, and
     whose sums lack the scale and are (batch, count); the other side's pulls have the weight, scaled, and are added to
-    what is there. A block with a token beyond the range gets 0.
+    what is there. A block with too many strays gets 0.
     """
     element, block = tl.program_id(0) // blocks, tl.program_id(0) % blocks
     batch = first_batch + element
@@ -118,7 +143,7 @@ def pull_features(
     for row in range(block * BT, tl.minimum(block * BT + BT, count - first)):
         t = first + row
         a = tl.load(source + tl.cast(t, tl.int64) * tokens[3], mask=real & kept, other=0.0).to(tl.float32)
-        cell, part = cell_of(a, REACH, CELLS)
+        cell, part = cell_of(within(a, REACH), REACH, CELLS)
         at = element.to(tl.int64) * rows + row
         place = pulls + at * (UNITS * RANK) + h[:, None] * RANK + r[None, :]
         pull = tl.load(place, mask=real[:, None] & (r < RANK)[None, :], other=0.0).to(tl.float32)

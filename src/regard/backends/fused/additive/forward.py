@@ -7,10 +7,11 @@ from torch import Tensor
 
 from regard.backends.fused import INTERPRETED
 from regard.backends.fused.additive import tables
-from regard.backends.fused.additive.call import Call, Slab, Statics, call_of, columns_of, padded
+from regard.backends.fused.additive.call import Call, Slab, Statics, View, call_of, columns_of, padded
 from regard.backends.fused.additive.pool import pool_slab
 from regard.backends.fused.additive.scores import exact_scores, patch_scores
 from regard.backends.fused.additive.sides import Columns, Features, exact_sides, lifted_sides
+from regard.backends.fused.additive.strays import add_strays
 from regard.backends.fused.launch import operand, place, run_programs
 
 Sides = tuple[Columns, Columns] | tuple[Features, Features]
@@ -66,6 +67,9 @@ def scores_of(call: Call, sides: Sides, slab: Slab) -> Tensor:
             place(call.weight), scores, **common, row_blocks=row_blocks, key_blocks=key_blocks,
             PADDED=padded(call.units), SPAN=tables.SPAN, BM=tables.BLOCK, BN=tables.BLOCK,
         )  # fmt: skip
+        of_query, of_key = slab.views(columns)
+        _add_strays(call, slab, scores, query, key, of_query, every=True)
+        _add_strays(call, slab, scores, key, query, of_key, every=False)
         return scores
     assert isinstance(query, Columns)
     assert isinstance(key, Columns)
@@ -79,6 +83,21 @@ def scores_of(call: Call, sides: Sides, slab: Slab) -> Tensor:
         **tile.options(),
     )  # fmt: skip
     return scores
+
+
+def _add_strays(
+    call: Call, slab: Slab, scores: Tensor, own: Features, other: Features, view: View, *, every: bool
+) -> None:
+    """Add what the strays of one side lack, against all others or against those that are no strays."""
+    spans = -(-view.other_rows // tables.STRAY_TOKENS)
+    run_programs(
+        add_strays, slab.elements * (view.own_rows // tables.STRAY_GROUP) * spans,
+        operand(own.tokens), operand(other.tokens), place(own.numbers), place(own.strays), place(other.flags),
+        place(call.weight), scores, first_batch=slab.first_batch, inner=call.inner, spans=spans,
+        other_count=other.tokens.shape[-2], element_step=slab.rows * scores.shape[-1], **view._asdict(),
+        REACH=own.side.reach, OTHER_REACH=other.side.reach, ALL=every, UNITS=call.units, PADDED=padded(call.units),
+        BLOCK=tables.BLOCK, BM=tables.STRAY_GROUP, BN=tables.STRAY_TOKENS,
+    )  # fmt: skip
 
 
 def group_of(features: Tensor, call: Call, slab: Slab) -> Tensor:

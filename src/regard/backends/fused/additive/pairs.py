@@ -123,5 +123,5 @@ def slope_scale(a, MODE: tl.constexpr):
     if MODE == SUM:
         result = 1.0 - a * a
     else:
-        result = a * 0.0 + 4.0
+        result = tl.zeros_like(a) + 4.0
     return result

@@ -9,7 +9,7 @@ whose gradient it forms, "other" those it sums over.
 import triton
 import triton.language as tl
 
-from regard.backends.fused.additive.features import between, cell_of
+from regard.backends.fused.additive.features import between, cell_of, within
 from regard.backends.fused.additive.pairs import (
     CAPPED,
     CAPPED_REACH,
@@ -83,8 +83,8 @@ def pull_tokens(
 ):  # fmt: skip
     """Gradients (batch, own_count, UNITS) of BM own tokens in CHUNK hidden units, and of the weights there if WEIGHTED.
 
-    changes: the slab, with the steps from one element, own token and other token to the next. PATCH: only tiles with a
-    token beyond the lift's range, less what the tables alone and slope_alone of the lift gave them already. ADD: to
+    changes: the slab, with the steps from one element, own token and other token to the next. PATCH: only tiles of a
+    flagged block, less what the tables alone and slope_alone of the lift gave them already. ADD: to
     what is there, from other slabs or from the lift.
     band: of the offset other - own.
     """
@@ -167,7 +167,7 @@ def pull_tokens(
             of_weight += tl.sum(weight_sums[u], 1)
         if PATCH:
             a = tl.load(raw + u * own[4]).to(tl.float32)
-            cell, part = cell_of(tl.where(tl.abs(a) <= REACH, a, 0.0), REACH, CELLS)
+            cell, part = cell_of(within(a, REACH), REACH, CELLS)
             total -= between(slope_alone, cell, part, 1) * given
             of_weight -= between(alone, cell, part, 1) * given
         total *= tl.load(weight + u) * shrink

@@ -92,10 +92,10 @@ def patch_scores(
     UNITS: tl.constexpr, PADDED: tl.constexpr, SPAN: tl.constexpr, FAST: tl.constexpr, BM: tl.constexpr,
     BN: tl.constexpr,
 ):  # fmt: skip
-    """Write exact scores over lifted tiles with a token beyond the lift's range, in the lift's own terms.
+    """Write exact scores over lifted tiles of a flagged block, in the lift's own terms.
 
-    A program looks after SPAN blocks of keys. flags: (batch, blocks), 1 for a block with such a token; alone: (batch,
-    columns), what `pool` adds for each token.
+    A program looks after SPAN blocks of keys. flags: (batch, blocks), 1 for a block with too many strays; alone:
+    (batch, columns), what `pool` adds for each token.
     """
     element, batch, row_block, span = tile_at(first_batch, row_blocks, tl.cdiv(key_blocks, SPAN))
     row = first_row + row_block * BM

@@ -11,6 +11,7 @@ from regard.backends.fused.additive.call import Call, columns_of, padded
 from regard.backends.fused.additive.columns import expand_tokens
 from regard.backends.fused.additive.features import lift_tokens
 from regard.backends.fused.additive.lift import CELLS, Side, lift_of
+from regard.backends.fused.additive.strays import list_strays
 from regard.backends.fused.launch import operand, place, run_programs
 
 
@@ -26,14 +27,24 @@ class Columns(NamedTuple):
 class Features(NamedTuple):
     """features: (outer or 1, inner or 1, columns, units * rank) in float16; alone: (.., .., columns), w'f(a).
 
-    flags: (.., .., blocks), 1 for a block with a token beyond the range.
+    flags: (.., .., blocks), 1 for a block with too many strays; of others, numbers: (.., .., columns), how many a token
+    has, and strays: (.., .., columns, units), their units.
     """
 
     tokens: Tensor
     features: Tensor
     alone: Tensor
     flags: Tensor
+    numbers: Tensor
+    strays: Tensor
     side: Side
+
+
+class Strays(NamedTuple):
+    """The strays of each unit: numbers (outer or 1, inner or 1, units), and places (.., .., .., columns), tokens."""
+
+    numbers: Tensor
+    places: Tensor
 
 
 def exact_sides(call: Call) -> tuple[Columns, Columns]:
@@ -46,6 +57,21 @@ def lifted_sides(call: Call) -> tuple[Features, Features]:
     statics = call.statics
     lift = _on_device(statics.query_reach, statics.key_reach, statics.rank, call.query.device)
     return _features(call, call.query, lift[0], weighted=True), _features(call, call.key, lift[1], weighted=False)
+
+
+def strays_of(own: Features) -> Strays:
+    """The strays of one side, which the backward pass wants by unit."""
+    outer, inner, columns, units = own.strays.shape
+    numbers = own.flags.new_empty(outer, inner, units)
+    places = own.flags.new_empty(outer, inner, units, columns)
+    blocks = -(-units // tables.LIST_UNITS)
+    run_programs(
+        list_strays, outer * inner * blocks,
+        operand(own.tokens), place(own.flags), numbers, places,
+        inner=inner, count=own.tokens.shape[-2], columns=columns, blocks=blocks,
+        REACH=own.side.reach, UNITS=units, BLOCK=tables.BLOCK, BT=tables.LIST_TOKENS, BU=tables.LIST_UNITS,
+    )  # fmt: skip
+    return Strays(numbers, places)
 
 
 def _columns(tokens: Tensor) -> Columns:
@@ -69,16 +95,18 @@ def _features(call: Call, tokens: Tensor, side: Side, *, weighted: bool) -> Feat
     blocks = columns // tables.BLOCK
     features = tokens.new_empty(outer, inner, columns, units * rank, dtype=torch.float16)
     alone = _single(tokens, outer, inner, columns)
-    flags = tokens.new_empty(outer, inner, blocks, dtype=torch.int32)
+    flags, numbers = (tokens.new_empty(outer, inner, size, dtype=torch.int32) for size in (blocks, columns))
+    strays = tokens.new_empty(outer, inner, columns, units, dtype=torch.int16)
     parts = columns // tables.LIFT_TOKENS
     run_programs(
         lift_tokens, outer * inner * parts,
-        operand(tokens), place(call.weight), side.values, side.alone, features, alone, flags,
+        operand(tokens), place(call.weight), side.values, side.alone, features, alone, flags, numbers, strays,
         inner=inner, count=count, columns=columns, blocks=parts,
-        REACH=side.reach, CELLS=CELLS, RANK=rank, UNITS=units, PADDED=padded(units), WEIGHTED=weighted,
-        BLOCK=tables.BLOCK, BT=tables.LIFT_TOKENS, num_warps=tables.LIFT_WARPS,
+        REACH=side.reach, CELLS=CELLS, RANK=rank, RANKS=padded(rank), UNITS=units, PADDED=padded(units),
+        WEIGHTED=weighted, MOST=tables.BLOCK * units // tables.STRAY_SHARE, BLOCK=tables.BLOCK, BT=tables.LIFT_TOKENS,
+        num_warps=tables.LIFT_WARPS,
     )  # fmt: skip
-    return Features(tokens, features, alone, flags, side)
+    return Features(tokens, features, alone, flags, numbers, strays, side)
 
 
 @lru_cache(maxsize=64)

@@ -1,0 +1,25 @@
+"""Who else looks at a call: before tracers, transforms and modes no number is read, nothing kept, nothing cut short."""
+
+import torch
+from torch import Tensor
+
+
+def is_watched() -> bool:
+    """Whether somebody traces, transforms or records what is computed."""
+    return (
+        torch.compiler.is_compiling()
+        or torch.jit.is_tracing()
+        or torch._C._are_functorch_transforms_active()
+        or torch._C._len_torch_dispatch_stack() > 0
+        or torch._ops._len_torch_dispatch_stack_pre_dispatch() > 0
+    )
+
+
+def is_plain(tensor: Tensor) -> bool:
+    """Whether a tensor is torch's own: a subclass watches what becomes of it."""
+    return type(tensor) in (Tensor, torch.nn.Parameter)
+
+
+def is_readable(tensor: Tensor) -> bool:
+    """Whether looking at numbers waits for nobody: on a CPU, and unwatched."""
+    return tensor.device.type == "cpu" and is_plain(tensor) and not is_watched()

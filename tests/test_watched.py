@@ -1,0 +1,67 @@
+"""Who looks at a call is noticed: tracers, transforms, modes, subclasses; and then no number is read."""
+
+import pytest
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils.flop_counter import FlopCounterMode
+
+from regard.watched import is_plain, is_readable, is_watched
+
+ONE = torch.ones(1)
+
+
+def noticed() -> tuple[list[bool], object]:
+    """A function that notes whether it is watched, and the notes."""
+    notes: list[bool] = []
+
+    def look(x: Tensor) -> Tensor:
+        notes.append(is_watched())
+        return x + 1
+
+    return notes, look
+
+
+WATCHERS = {
+    "vmap": lambda look: torch.vmap(look)(ONE),
+    "grad": lambda look: torch.func.grad(lambda x: look(x).sum())(ONE),
+    "make_fx": lambda look: make_fx(look)(ONE),
+    "make_fx before dispatch": lambda look: make_fx(look, pre_dispatch=True)(ONE),
+    "jit.trace": lambda look: torch.jit.trace(look, ONE, check_trace=False),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("watcher", WATCHERS)
+def test_tracers_and_transforms_are_noticed(watcher):
+    notes, look = noticed()
+    WATCHERS[watcher](look)
+    assert notes
+    assert all(notes)
+    assert not is_watched()
+
+
+@pytest.mark.parametrize("mode", [FakeTensorMode, lambda: FlopCounterMode(display=False)], ids=["fake", "flops"])
+def test_modes_are_noticed(mode):
+    with mode():
+        assert is_watched()
+        assert not is_readable(ONE)
+    assert is_readable(ONE)
+
+
+def test_a_compiler_is_noticed():
+    compiled = torch.compile(lambda x: x + (1 if is_watched() else 5), backend="eager", fullgraph=True)
+    assert compiled(ONE) == 2
+
+
+class Subclass(Tensor):
+    """A tensor that is not torch's own."""
+
+
+def test_numbers_of_others_are_not_read():
+    assert is_plain(ONE)
+    assert is_plain(torch.nn.Parameter(ONE))
+    assert not is_plain(ONE.as_subclass(Subclass))
+    assert not is_readable(ONE.as_subclass(Subclass))
+    assert not is_readable(torch.ones(1, device="meta"))
