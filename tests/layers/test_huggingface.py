@@ -183,3 +183,28 @@ def test_a_cap_of_zero_is_none_and_a_negative_one_is_refused():
     assert_same(attention_interface(module, *tensors, None, softcap=0.0)[0], plain)
     with pytest.raises(RegardError, match=r"softcap: got -1\.0"):
         attention_interface(module, *tensors, None, softcap=-1.0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"query": torch.randn(2, 6, 5, 3)}, "key: got dim 4"),
+        ({"query": None}, "query: got NoneType"),
+        ({"attention_mask": [1]}, "attention_mask: got list"),
+        ({"s_aux": [0] * 6}, "s_aux: got list"),
+        ({"scaling": "a"}, "scaling: got 'a'"),
+        ({"scaling": float("nan")}, "scaling: got nan"),
+        ({"attention_mask": torch.zeros(2, 1, 5, 11), "position_bias": torch.zeros(3, 4, 4)}, "position_bias: got"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(settings, said):
+    query, key, value = torch.randn(2, 6, 5, 4), torch.randn(2, 2, 11, 4), torch.randn(2, 2, 11, 3)
+    call = {"query": query, "key": key, "value": value, "attention_mask": None} | settings
+    with pytest.raises(RegardError, match=said):
+        attention_interface(Module(), **call)
+
+
+def test_tokens_without_dimensions_are_all_alike():
+    query, value = torch.randn(2, 6, 5, 0), torch.randn(2, 6, 5, 3)
+    output, _ = attention_interface(Module(is_causal=False), query, query, value, None)
+    assert_same(output, value.mean(-2, keepdim=True).expand_as(value).transpose(1, 2))

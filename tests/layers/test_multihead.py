@@ -432,3 +432,11 @@ def test_the_layer_describes_itself():
     shown = repr(MultiHeadAttention(12, 4, "additive", kv_heads=2))
     assert "heads=4, kv_heads=2, dropout=0.0" in shown
     assert "inputs=(12, 12, 12), heads=(4, 2, 2), head_dims=(3, 3, 3), bias=True" in shown
+
+
+@pytest.mark.parametrize("shape", [(2, 1), (1,), (3,)])
+def test_a_gate_has_a_factor_for_each_head(shape):
+    layer = MultiHeadAttention(12, 4)
+    layer.head_gate = torch.ones(shape)
+    with pytest.raises(RegardError, match=r"head_gate: got float32 .* needed \(4,\)"):
+        layer(torch.randn(2, 5, 12))

@@ -63,3 +63,17 @@ def test_an_empty_mask_is_drawn_as_labels():
 def test_a_drawing_is_refused_like_a_call():
     with pytest.raises(RegardError, match="got 3 queries and 5 keys; needed as many queries as keys, or align="):
         Mask.causal().draw(queries=3, keys=5)
+
+
+@pytest.mark.parametrize(
+    ("mask", "batch"),
+    [
+        (Mask.lengths(torch.tensor([2, 3])) & Mask.keep(torch.ones(1, 3, 4, 4).bool()), (2, 3)),
+        (Mask.lengths(torch.tensor([2, 3])) | Mask.keep(torch.ones(2, 3, 4, 4).bool()), (2, 3)),
+        (Mask.documents(torch.zeros(1, 3, 4).long(), torch.zeros(2, 1, 4).long()), (2, 3)),
+        (Mask.keep(torch.ones(3, 4, 4).bool()) & Mask.keys(torch.ones(2, 1, 4).bool()), (2, 3)),
+    ],
+)
+def test_parts_that_know_different_axes_are_drawn_together(mask, batch):
+    assert mask.draw() == mask.draw(batch=batch)
+    assert mask.draw().count("batch") == 6

@@ -257,3 +257,23 @@ def test_without_keys_there_is_no_largest_weight():
     tokens = torch.randn(2, 3, 4)
     with pytest.raises(RegardError, match=r"number of keys, 0\. Without keys there is nothing to choose from"):
         regard.inspect(tokens, tokens[:, :0], tokens[:, :0]).top(1)
+
+
+@pytest.mark.parametrize("rows", [slice(4, 2), slice(4, 2, 2), slice(0, 4, -1)])
+def test_slices_of_nothing(rows):
+    record = regard.inspect(torch.randn(5, 4), torch.randn(7, 4), torch.randn(7, 6))
+    assert record.weights(rows=rows).shape == record.scores(rows=rows).shape == (0, 7)
+
+
+@pytest.mark.parametrize("rows", [slice(0, 4, 0), slice("a", None), torch.tensor([1j]), torch.tensor([1.0])])
+def test_rows_are_whole_numbers(rows):
+    record = regard.inspect(torch.randn(2, 5, 4), torch.randn(2, 7, 4), torch.randn(2, 7, 6))
+    with pytest.raises(RegardError, match="rows: got"):
+        record.weights(rows=rows)
+
+
+@pytest.mark.parametrize("batch", [slice(0, 2, 0), slice("a", 2)])
+def test_slices_of_a_batch_are_of_whole_numbers(batch):
+    record = regard.inspect(torch.randn(2, 5, 4), torch.randn(2, 7, 4), torch.randn(2, 7, 6))
+    with pytest.raises(RegardError, match="batch: got"):
+        record.weights(batch=batch)

@@ -158,3 +158,9 @@ def test_parts_that_do_not_belong_together_are_refused():
         regard.merge([Attended(torch.zeros(5, 2), torch.zeros(4))])
     with pytest.raises(RegardError, match="parts: got"):
         regard.merge(record(5, 2))
+
+
+def test_parts_live_on_one_device():
+    parts = [regard.inspect(*(torch.randn(3, 2, device=device) for _ in range(3))) for device in ("cpu", "meta")]
+    with pytest.raises(RegardError, match="on one device"):
+        regard.merge(parts)

@@ -61,3 +61,16 @@ def test_a_level_of_numpy_is_a_number():
     model = NadarayaWatson("gaussian", 0.3).fit(x, y)
     bands = [model.confidence_band(x, level=level).lower for level in (0.75, np.float32(0.75))]
     np.testing.assert_array_equal(*bands)
+
+
+@pytest.mark.parametrize("dtype", ["f", "d"])
+@pytest.mark.parametrize("kernel", ["gaussian", "laplacian"])
+def test_far_away_the_band_is_that_of_the_nearest_observation(kernel, dtype):
+    """There both log masses are so large that their difference has no digits."""
+    x, y = (part.astype(dtype) for part in wave())
+    model = NadarayaWatson(kernel, 0.4).fit(x, y)
+    query = x.max() + np.array([[5.0], [40.0], [400.0], [4000.0]], dtype)
+    noise = model.confidence_band(x, variance="global").standard_error / np.sqrt((model.weights(x) ** 2).sum(1))
+    expected = noise[0] * np.sqrt((model.weights(query) ** 2).sum(1))
+    found = model.confidence_band(query, variance="global").standard_error
+    np.testing.assert_allclose(found, expected, rtol=1e-3)

@@ -6,6 +6,7 @@ import torch
 from tests.regression.curves import KERNELS, wave
 
 import regard
+from regard.errors import RegardError
 from regard.regression import NadarayaWatson
 
 
@@ -85,3 +86,39 @@ def test_settings_may_be_numbers_of_numpy():
     plain = NadarayaWatson(exclude=2, degree=1).fit(x, y)
     assert NadarayaWatson(exclude=np.int32(2), degree=np.int64(1)).fit(x, y).bandwidth_ == plain.bandwidth_
     assert NadarayaWatson(bandwidth=0.3, tolerance=np.float32(1e-6)).fit(x, y).predict(x[:1]).shape == (1,)
+
+
+@pytest.mark.parametrize("name", ["bandwidth", "tolerance"])
+def test_a_whole_number_beyond_all_floats_is_refused(name):
+    x, y = wave(40)
+    with pytest.raises(RegardError, match=f"{name}: got 1000"):
+        NadarayaWatson(**{"bandwidth": 1.0, name: 10**400}).fit(x, y)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "bandwidth", "place", "expected"),
+    [
+        ("f", 0.1, 1e10, 5.5),  # all keys are equally far away in this dtype
+        ("f", 1e-10, 5.0, 6.0),
+        ("f", 1e-31, 0.51, 5.5 + 0.5 / 49),
+        ("d", 0.1, 1e9, 6.0),
+        ("d", 0.1, 1e155, 5.5),
+    ],
+)
+@pytest.mark.parametrize("kernel", ["boxcar", "gaussian"])
+@pytest.mark.parametrize("dim", [1, 2])
+def test_the_nearest_observation_answers_from_any_distance(kernel, dim, dtype, bandwidth, place, expected):
+    x = np.linspace(0, 1, 50).astype(dtype)
+    model = NadarayaWatson(kernel, bandwidth, empty="nearest").fit(np.column_stack([x] * dim), 5 + x)
+    query = np.full((1, dim), place, dtype)
+    np.testing.assert_allclose(model.predict(query), expected, rtol=1e-5)
+    np.testing.assert_allclose(model.weights(query) @ (5 + x), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "laplacian"])
+@pytest.mark.parametrize("policy", ["nan", "mean", "raise"])
+def test_a_smooth_kernel_is_never_empty(kernel, policy):
+    x = np.linspace(0, 1, 50, dtype="f")[:, None]
+    model = NadarayaWatson(kernel, 1e-20, empty=policy).fit(x, 5 + x[:, 0])
+    np.testing.assert_allclose(model.predict(np.array([[7.0]], "f")), 6.0)
+    np.testing.assert_allclose(model.derivative(np.array([[7.0]], "f")), 0.0)

@@ -132,3 +132,8 @@ def test_the_widest_width_is_told_for_what_it_is(degree, said):
 def test_rows_nearer_than_a_normal_number_have_a_width():
     x = np.array([0.0, 5e-324, 1e-323, 1.5e-323, 1.0, 2.0, 3.0])[:, None]
     assert 0 < NadarayaWatson("laplacian", "aicc").fit(x, np.arange(7.0)).bandwidth_ < np.inf
+
+
+def test_rows_that_differ_by_less_than_a_normal_number_are_not_called_equal(recwarn):
+    NadarayaWatson().fit(np.array([[1e-310], [2e-310], [3e-310]]), [1.0, 2.0, 3.0])
+    assert not any("are equal" in str(warning.message) for warning in recwarn)

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from tests import bounds, oracle
@@ -177,3 +178,18 @@ def test_tokens_that_a_bilinear_was_not_built_for_are_refused():
     for tokens in ((query, key, key), (query[0], key[0], key[0])):
         with pytest.raises(RegardError, match="score: got"):
             regard.attend(*tokens, Bilinear(4, 3, heads=3))
+
+
+def test_a_cosine_has_a_scale():
+    with pytest.raises(RegardError, match="scale: got None"):
+        Cosine(None)
+
+
+def test_numbers_of_numpy_are_numbers():
+    x = torch.randn(2, 5, 4)
+    for own, plain in (
+        (ScaledDot(np.float32(0.5), np.float64(2)), ScaledDot(0.5, 2.0)),
+        (Cosine(np.float32(3)), Cosine(3)),
+    ):
+        assert torch.equal(regard.attend(x, x, x, own), regard.attend(x, x, x, plain))
+    assert regard.scores.Gaussian(np.float32(2)).bandwidth == 2.0

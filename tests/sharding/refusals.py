@@ -5,6 +5,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
+import regard
 from regard import Mask, RegardError, scores, sharding
 
 TOGETHER = "Mask and bias speak of all ranks' tokens together, 10 queries and 10 keys."
@@ -153,6 +154,23 @@ def a_width_for_each_query(group):
     return refused(lambda: attend(group, score=Wide()), "score: got a width for each query; needed parameters that all")
 
 
+def what_fails_leaves_nothing_on_its_way(group):
+    """The next call on the group is right, and not held up."""
+
+    def failing(query, key):
+        raise RegardError("score", got="nothing", needed="nothing", repair="nothing")
+
+    torch.manual_seed(5)
+    whole, rank = tokens(10), dist.get_rank(group)
+    mine = whole.chunk(2, -2)[rank]
+    wrong = []
+    for settings, word in (({"backend": "torch"}, "log_mass"), ({"score": failing}, "score: got nothing")):
+        wrong += refused(lambda settings=settings: attend(group, mine, **settings), word)
+        right = regard.attend(whole, whole, whole).chunk(2, -2)[rank]
+        wrong += [] if torch.allclose(attend(group, mine), right, atol=1e-5) else [f"wrong after {settings}"]
+    return wrong
+
+
 def what_is_no_group(group):
     mesh = DeviceMesh("cpu", [list(range(dist.get_world_size(group)))])
     needed = "needed a torch.distributed process group that this process is in, or a DeviceMesh with one axis"
@@ -177,5 +195,6 @@ REFUSALS = [
     a_closure_that_learns,
     a_module_that_closes_over_what_learns,
     a_width_for_each_query,
+    what_fails_leaves_nothing_on_its_way,
     what_is_no_group,
 ]

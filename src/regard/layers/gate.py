@@ -5,12 +5,25 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from regard.errors import RegardError
+from regard.shapes import describe
 
 if TYPE_CHECKING:
     from regard.layers.multihead import MultiHeadAttention
+
+
+def checked_gate(gate: Tensor, heads: int) -> Tensor:
+    """The gate that somebody assigned, if it has one factor for each head."""
+    if isinstance(gate, Tensor) and gate.shape == (heads,):
+        return gate
+    raise RegardError(
+        "head_gate",
+        got=describe(gate),
+        needed=f"({heads},), one factor for each head",
+        repair="Assign such a tensor, or use switch_off and switch_on.",
+    )
 
 
 def switch(layer: "MultiHeadAttention", heads: int | Iterable[int], factor: float) -> None:

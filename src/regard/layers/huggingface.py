@@ -6,6 +6,7 @@
 included. Their `flash_attention_mask` will do as well, except with a static cache.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -17,10 +18,11 @@ from regard.layers.scoring import as_score
 from regard.masks import Mask
 from regard.pooling.attend import pool, pool_inspect
 from regard.pooling.prepare import Settings, to_autocast
-from regard.scores.dot import check_softcap
+from regard.scores.dot import check_finite, check_softcap
 from regard.scores.forms import DotForm, Form
 from regard.scores.names import ScoreLike, named_score
-from regard.shapes import check_inputs, describe, is_autocast
+from regard.scores.score import check_equal_dims
+from regard.shapes import check_inputs, check_tensor, describe, is_autocast
 
 
 def attention_interface(
@@ -62,15 +64,19 @@ def attention_interface(
     Returns:
         (batch, queries, heads, value_dim) and None, or the weights (batch, heads, queries, keys).
     """
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
+        check_tensor(name, tensor)
     check_inputs(query[:, :1], key[:, :1], value[:, :1])
     _check_heads(query, key, value)
+    for name, given in (("attention_mask", attention_mask), ("s_aux", s_aux), ("position_bias", position_bias)):
+        _check_optional(name, given)
     if is_autocast(query.device):
         query, key, value = (to_autocast(x) for x in (query, key, value))
     if is_causal is None:
         is_causal = getattr(module, "is_causal", True)
     mask, bias = _mask_and_bias(attention_mask, query.shape[-2], key.shape[-2], is_causal, sliding_window)
     if position_bias is not None:
-        bias = position_bias if bias is None else bias + position_bias
+        bias = position_bias if bias is None else _sum(bias, position_bias)
     form, sink = _form(query, key, score, scaling, softcap)
     sink = sink if s_aux is None else s_aux
     problem, sink = heads_problem(form, value, sink, Settings(mask, bias, dropout))
@@ -92,7 +98,10 @@ def _form(
     if score is None:
         softcap = softcap or None  # models without a cap pass None or 0
         check_softcap(softcap)
-        return DotForm(query, key, query.shape[-1] ** -0.5 if scaling is None else scaling, softcap), None
+        check_finite("scaling", scaling)
+        check_equal_dims(query, key, "the dot product")
+        scale = 1 / math.sqrt(max(query.shape[-1], 1)) if scaling is None else float(scaling)
+        return DotForm(query, key, scale, softcap), None
     chosen = named_score(score) if isinstance(score, str) else as_score(score)
     first = key.shape[-2] - query.shape[-2]
     return chosen.pair(chosen.prepare_query(query, first), chosen.prepare_key(key)), chosen.sink_logits()
@@ -124,6 +133,26 @@ def _by_position(queries: int, is_causal: bool, sliding_window: int | None) -> M
         back = sliding_window - 1
         return Mask.window(back, 0 if is_causal else back, align="lower_right")
     return Mask.causal(align="lower_right") if is_causal and queries > 1 else None
+
+
+def _sum(attention_mask: Tensor, position_bias: Tensor) -> Tensor:
+    """What both add to the scores."""
+    try:
+        return attention_mask + position_bias
+    except RuntimeError:
+        raise RegardError(
+            "position_bias",
+            got=f"{describe(position_bias)} beside an attention_mask {describe(attention_mask)}",
+            needed="shapes that broadcast to (batch, heads, queries, keys), on one device",
+            repair="Give size 1 to the axes it is shared over.",
+        ) from None
+
+
+def _check_optional(name: str, given: object) -> None:
+    if given is not None and not isinstance(given, Tensor):
+        raise RegardError(
+            name, got=describe(given), needed="a torch.Tensor, or None", repair="Convert it with torch.as_tensor."
+        )
 
 
 def _check_heads(query: Tensor, key: Tensor, value: Tensor) -> None:

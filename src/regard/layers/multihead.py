@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from regard.backends.problem import Problem
 from regard.errors import RegardError
 from regard.layers import torch_weights
-from regard.layers.gate import switch
+from regard.layers.gate import checked_gate, switch
 from regard.layers.grouping import heads_problem
 from regard.layers.memory import Memory, check_pairs
 from regard.layers.one_call import one_call
@@ -188,7 +188,7 @@ class MultiHeadAttention(nn.Module):
         heads: (*batch, heads, queries, value_head_dim) -> (*batch, queries, output_dim).
         """
         if self.head_gate is not None:
-            heads = heads * self.head_gate[:, None, None].to(heads.dtype)
+            heads = heads * checked_gate(self.head_gate, self.heads)[:, None, None].to(heads.dtype)
         return self.output(heads.transpose(-3, -2).flatten(-2))
 
     def switch_off(self, heads: int | Iterable[int]) -> None:

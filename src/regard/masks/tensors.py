@@ -121,7 +121,7 @@ class Matrix(Word):
 
     def told(self) -> Told:
         *batch, queries, keys = self.matrix.shape
-        return Told(tuple(batch), queries, keys, self.matrix.device)
+        return Told(tuple(batch), queries, keys, self.matrix.device, is_leading=False)
 
     def __str__(self) -> str:
         return f"{self.name}({describe(self.matrix)})"
@@ -149,8 +149,8 @@ class Documents(Word):
         return Documents(self.query_ids.to(device), self.key_ids.to(device))
 
     def told(self) -> Told:
-        batch = max(self.query_ids.shape[:-1], self.key_ids.shape[:-1], key=lambda axes: (len(axes), *axes))
-        return Told(tuple(batch), self.query_ids.shape[-1], self.key_ids.shape[-1], self.query_ids.device)
+        (*queries, own), (*keys, other) = self.query_ids.shape, self.key_ids.shape
+        return Told(tuple(queries), queries=own, device=self.query_ids.device).join(Told(tuple(keys), keys=other))
 
     def __str__(self) -> str:
         return f"Mask.documents({describe(self.query_ids)}, {describe(self.key_ids)})"

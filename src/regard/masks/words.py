@@ -16,12 +16,29 @@ ALIGNMENTS = ("top_left", "lower_right")
 
 
 class Told(NamedTuple):
-    """What a mask knows of a call before there is one; None where it knows nothing."""
+    """What a mask knows of a call before there is one; None where it knows nothing.
+
+    is_leading: whether batch is the first axes of the call's, as lengths have them, or the last, as a matrix has.
+    """
 
     batch: tuple[int, ...] = ()
     queries: int | None = None
     keys: int | None = None
     device: torch.device | None = None
+    is_leading: bool = True
+
+    def join(self, other: "Told") -> "Told":
+        """What both know."""
+        longer, shorter = (self, other) if len(self.batch) >= len(other.batch) else (other, self)
+        missing = (1,) * (len(longer.batch) - len(shorter.batch))
+        batch = shorter.batch + missing if shorter.is_leading else missing + shorter.batch
+        return Told(
+            batch=tuple(one if two == 1 else two for one, two in zip(longer.batch, batch, strict=True)),
+            queries=max(self.queries or 0, other.queries or 0) or None,
+            keys=max(self.keys or 0, other.keys or 0) or None,
+            device=self.device or other.device,
+            is_leading=longer.is_leading,
+        )
 
 
 class Word(ABC):
@@ -106,13 +123,7 @@ class Both(Word):
         return type(self)(self.left.to(device), self.right.to(device))
 
     def told(self) -> Told:
-        left, right = self.left.told(), self.right.told()
-        return Told(
-            batch=max(left.batch, right.batch, key=lambda axes: (len(axes), *axes)),
-            queries=max(left.queries or 0, right.queries or 0) or None,
-            keys=max(left.keys or 0, right.keys or 0) or None,
-            device=left.device or right.device,
-        )
+        return self.left.told().join(self.right.told())
 
     def __str__(self) -> str:
         return f"({self.left} & {self.right})"

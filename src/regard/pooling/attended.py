@@ -13,6 +13,7 @@ from regard.backends import equations
 from regard.backends.blocked.checkpointed import by_rows
 from regard.backends.problem import Index, Problem
 from regard.errors import RegardError
+from regard.masks.checks import INTEGERS
 
 Rows = int | slice | Sequence[int] | Tensor
 Batch = int | slice | tuple[int | slice, ...]
@@ -157,7 +158,7 @@ class Attended:
 def _index(given: object, size: int) -> int | slice | None:
     """A number or a slice of an axis of that size, as tensors take it; None for anything else."""
     if isinstance(given, slice):
-        return given if given.step is None or given.step > 0 else None
+        return given if _indices("batch", given, size)[2] > 0 else None
     if not isinstance(given, Integral) or isinstance(given, bool) or not -size <= int(given) < size:
         return None
     return int(given)
@@ -173,10 +174,10 @@ def _positions(rows: Rows | None, log_mass: Tensor) -> slice | Tensor:
     if rows is None:
         return slice(0, queries)
     if isinstance(rows, slice):
-        start, stop, step = rows.indices(queries)
+        start, stop, step = _indices("rows", rows, queries)
         if step == 1:
             return slice(start, max(start, stop))
-        return torch.arange(start, stop, step, device=log_mass.device)
+        return torch.tensor(range(start, stop, step), dtype=torch.int64, device=log_mass.device)
     positions = _whole_numbers(rows, log_mass.device)
     if positions.device.type == "cpu" and bool(((positions < -queries) | (positions >= queries)).any()):
         raise RegardError(
@@ -188,6 +189,19 @@ def _positions(rows: Rows | None, log_mass: Tensor) -> slice | Tensor:
     return positions % max(queries, 1)
 
 
+def _indices(argument: str, given: slice, size: int) -> tuple[int, int, int]:
+    """Start, stop and step of a slice of an axis of that size."""
+    try:
+        return given.indices(size)
+    except (TypeError, ValueError):
+        raise RegardError(
+            argument,
+            got=f"{given!r:.60}",
+            needed="a slice of whole numbers, whose step is not 0",
+            repair="Pass for example slice(0, 4).",
+        ) from None
+
+
 def _whole_numbers(rows: object, device: torch.device) -> Tensor:
     """int64 (rows)."""
     try:
@@ -196,7 +210,7 @@ def _whole_numbers(rows: object, device: torch.device) -> Tensor:
         positions = None
     if isinstance(rows, Sequence) and len(rows) == 0:  # an empty list has no dtype of its own
         positions = torch.empty(0, dtype=torch.int64, device=device)
-    if positions is None or positions.dtype == torch.bool or positions.is_floating_point() or positions.ndim > 1:
+    if positions is None or positions.dtype not in INTEGERS or positions.ndim > 1:
         raise RegardError(
             "rows",
             got=f"{rows!r:.60}",

@@ -66,11 +66,12 @@ def _check_parts(parts: Sequence[Attended]) -> list[Attended]:
                 needed="records without one: merging would count it once for each part",
                 repair="Pool each part without a sink; its logit is a part of its own, with output 0.",
             )
-        if part.output.shape != first.output.shape or part.output.dtype != first.output.dtype:
+        one, other = part.output, first.output
+        if one.shape != other.shape or one.dtype != other.dtype or one.device != other.device:
             raise RegardError(
                 "parts",
                 got=f"outputs {describe(first.output)} and {describe(part.output)}",
-                needed="poolings of the same queries, of one shape and dtype",
+                needed="poolings of the same queries, of one shape and dtype, on one device",
                 repair="Pool the same queries over each set of keys.",
             )
     return parts

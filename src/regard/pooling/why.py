@@ -79,7 +79,7 @@ def _tanh_bound(problem: Problem, form: AdditiveForm, backend: str) -> tuple[flo
         return chosen.error, ""
     beyond = [_share_beyond(tokens, reach) for tokens, reach in zip(form[:2], form.reach, strict=True)]
     ranges = "queries up to {:g}, keys up to {:g}".format(*form.reach)
-    shares = "{:.2%} and {:.2%} of the tokens have activations beyond it, which are exact".format(*beyond)
+    shares = "{:.2%} and {:.2%} of the tokens have activations beyond it, corrected one by one".format(*beyond)
     return chosen.error, f"; tanh as {chosen.rank} products a hidden unit in the range of {ranges}: {shares}"
 
 

@@ -18,6 +18,9 @@ from regard.regression import hat
 from regard.regression.smoother import Smoother
 from regard.regression.sums import can_square, pool_squares
 
+# Far away both log masses are large: where their rounding reaches this, their difference has no digits left.
+LOST = 1e-4
+
 
 class Band(NamedTuple):
     """A confidence band: mean, lower, upper and standard_error at each query, shaped like a prediction."""
@@ -78,7 +81,7 @@ def variance_factor(smoother: Smoother, query: Tensor, log_mass: Tensor, sigma2:
     """(queries, outputs): sum_j l_j^2 sigma_j^2, a row of weight w counted as w observations; sigma2 (keys, outputs).
 
     log_mass: (queries,), that of the estimate. Where sums of the squared kernel are as cheap as those of the kernel,
-    it is a pooling of sigma2 with that; otherwise from rows of the hat matrix, by blocks.
+    it is a pooling of sigma2 with that; otherwise, and far away, from rows of the hat matrix, by blocks.
     """
     data = smoother.data
     if smoother.degree == 0:
@@ -87,7 +90,16 @@ def variance_factor(smoother: Smoother, query: Tensor, log_mass: Tensor, sigma2:
             pooled = pool_squares(query, of_sigma2, kernel, smoother.tolerance)
             inside = log_mass.isfinite()
             share = torch.where(inside, (pooled.log_mass - 2 * torch.where(inside, log_mass, 0.0)).exp(), 0.0)
-            return pooled.mean.clamp(min=0) * share.to(sigma2.dtype).unsqueeze(-1)
+            factor = pooled.mean.clamp(min=0) * share.to(sigma2.dtype).unsqueeze(-1)
+            far = (inside & (log_mass.abs() * torch.finfo(log_mass.dtype).eps > LOST)).nonzero().flatten()
+            factor[far] = _by_rows(smoother, query[far], sigma2)
+            return factor
+    return _by_rows(smoother, query, sigma2)
+
+
+def _by_rows(smoother: Smoother, query: Tensor, sigma2: Tensor) -> Tensor:
+    """(queries, outputs): sum_j l_j^2 sigma_j^2 from rows of the hat matrix."""
+    data = smoother.data
     per_observation = sigma2 if data.weight is None else sigma2 / data.weight.unsqueeze(-1)
     parts = [
         hat.rows(smoother, query[block]).weight.square() @ per_observation for block in hat.blocks(smoother, query)

@@ -102,7 +102,7 @@ def _check(wish: Wish, smoother: Smoother) -> None:
 def _is_positive(bandwidth: object, dim: int) -> bool:
     try:
         numbers = np.asarray(bandwidth, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return False
     if np.asarray(bandwidth).dtype == bool or numbers.shape not in ((), (1,), (dim,)):
         return False

@@ -9,13 +9,15 @@ from torch import Tensor
 from regard.errors import RegardError
 from regard.regression import hat
 from regard.regression.nearest import Nearest
+from regard.regression.search import SMOOTH_KERNELS
 from regard.regression.smoother import Smoother
 from regard.regression.warning_kinds import EmptyWindowWarning
 
 POLICIES = ("nan", "nearest", "mean", "raise")
 
-# A Gaussian this much narrower than the window gives all its weight to the nearest keys.
-NARROW = 1e-9
+# Gaussians of so many windows' width: the first gives all its weight to the nearest keys, and where a squared distance
+# overflows by it, so does the next.
+WIDTHS = (1e-9, 1.0, 1e9)
 
 
 def fill(mean: Tensor, empty: Tensor, query: Tensor, smoother: Smoother, policy: str) -> Tensor:
@@ -24,11 +26,8 @@ def fill(mean: Tensor, empty: Tensor, query: Tensor, smoother: Smoother, policy:
     if not len(rows):
         return mean
     mean = mean.clone()
-    if policy == "nearest" and query.shape[-1] > 1 and isinstance(smoother, Smoother):
-        for block in hat.blocks(smoother, query[rows]):
-            mean[rows[block]] = _shares_of_nearest(query[rows[block]], smoother) @ smoother.data.value
-    elif policy == "nearest":  # on a line the sums are fast, and all there is of data on several machines
-        mean[rows] = _narrow(query[rows], smoother).pool(query[rows]).mean
+    if policy == "nearest":
+        mean[rows] = _mean_of_nearest(query[rows], smoother)
     else:
         mean[rows] = smoother.overall_mean() if policy == "mean" else torch.nan
     return mean
@@ -71,6 +70,11 @@ def tell(empty: int, queries: int, policy: str) -> None:
     )
 
 
+def policy_of(kernel: str, policy: str) -> str:
+    """What is done where the mass is 0: a smooth kernel has no end, and its limit far away is the nearest key."""
+    return "nearest" if kernel in SMOOTH_KERNELS else policy
+
+
 def check_policy(policy: object, allowed: tuple[str, ...]) -> None:
     """Refuse an unknown policy."""
     if policy not in allowed:
@@ -84,17 +88,38 @@ def check_policy(policy: object, allowed: tuple[str, ...]) -> None:
 
 def _shares_of_nearest(query: Tensor, smoother: Smoother) -> Tensor:
     """(queries, keys): all weight on the nearest key, shared by those that tie as their own weights are."""
-    data, width = smoother.data, _width(query, smoother)
-    width = width.unsqueeze(1) if isinstance(width, Tensor) and width.ndim == 2 else width
-    squared = ((query.unsqueeze(1) - data.key) / width).square().sum(-1)
-    share = (squared == squared.amin(-1, keepdim=True)).to(data.value.dtype)
+    data, width, away = smoother.data, _width(query, smoother), query.unsqueeze(1) - smoother.data.key
+    if away.shape[-1] == 1:
+        distance = away.abs().squeeze(-1)
+    else:
+        if isinstance(width, Tensor) and width.shape[-1] > 1:  # what dimensions have in common would only overflow
+            away /= (width / width.amax(-1, keepdim=True)).expand(len(query), -1).unsqueeze(1)
+        distance = away.square_().sum(-1)
+    share = (distance == distance.amin(-1, keepdim=True)).to(data.value.dtype)
     share = share if data.weight is None else share * data.weight
     return share / share.sum(-1, keepdim=True)
 
 
-def _narrow(query: Tensor, smoother: Smoother) -> Smoother:
-    """The same data under so narrow a Gaussian that only the nearest key counts."""
-    return replace(smoother, kernel="gaussian", width=_width(query, smoother) * NARROW, degree=0)
+def _mean_of_nearest(query: Tensor, smoother: Smoother) -> Tensor:
+    """(queries, outputs): the mean of the nearest keys.
+
+    By a narrow Gaussian on a line, where sums are fast, and of data on several machines, which have nothing else. Keys
+    in memory are looked at one by one in several dimensions, and where even the distance overflows.
+    """
+    in_memory = isinstance(smoother, Smoother)
+    mean, left = query.new_zeros(len(query), smoother.outputs), torch.arange(len(query), device=query.device)
+    if query.shape[-1] == 1 or not in_memory:
+        for windows in WIDTHS:
+            width = _width(query[left], smoother) * windows
+            pooled = replace(smoother, kernel="gaussian", width=width, degree=0).pool(query[left])
+            mean[left] = pooled.mean
+            left = left[pooled.log_mass.isneginf()]
+    if not in_memory:
+        mean[left] = torch.nan
+    elif len(left):
+        for block in hat.blocks(smoother, query[left]):
+            mean[left[block]] = _shares_of_nearest(query[left[block]], smoother) @ smoother.data.value
+    return mean
 
 
 def _width(query: Tensor, smoother: Smoother) -> float | Tensor:

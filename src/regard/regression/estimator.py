@@ -41,7 +41,7 @@ class NadarayaWatson(MultiOutputMixin, RegressorMixin, KernelEstimator):
             kernels with a derivative. Every step costs all pairs of rows.
         empty: the answer where a compact kernel sees no observation: "nan" with a warning, "nearest" (the value of
             the nearest one), "mean" (of all y), or "raise". A Gaussian or Laplacian window is never empty: far away
-            from all data its limit is the nearest observation.
+            from all data the limit of a Gaussian is the nearest observation.
         exclude: rows left out on each side of a row, besides itself, when it is predicted from the others: for
             serial data, whose neighbours in time share their noise. It concerns "loo" only.
         tolerance: bounds |prediction - exact| / (max y - min y) at every query; None is the rounding of the dtype.
@@ -150,7 +150,7 @@ class NadarayaWatson(MultiOutputMixin, RegressorMixin, KernelEstimator):
                 slope, missing = derivative.of_pooling(smoother, query), smoother.pool(query).log_mass.isneginf()
             if smoother.scale is not None:
                 slope = slope / smoother.scale.unsqueeze(-1)
-            constant = torch.nan if self.empty == "nan" else 0.0
+            constant = torch.nan if self._policy == "nan" else 0.0
             return torch.where(missing[:, None, None], constant, slope)
 
         slope = self._answer(X, slopes)

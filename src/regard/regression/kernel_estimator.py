@@ -81,7 +81,7 @@ class KernelEstimator(BaseEstimator):
 
         def rows(query: Tensor) -> Tensor:
             parts = [hat.rows(self.smoother_, query[block]).weight for block in hat.blocks(self.smoother_, query)]
-            weight = empty.fill_weights(torch.cat(parts), query, self.smoother_, self.empty)
+            weight = empty.fill_weights(torch.cat(parts), query, self.smoother_, self._policy)
             if self._kept is None:
                 return weight
             full = weight.new_zeros(len(weight), self._rows)
@@ -103,9 +103,13 @@ class KernelEstimator(BaseEstimator):
                 also(query, fit)
             missing = fit.log_mass.isneginf()
             unanswered, asked = unanswered + int(missing.sum()), asked + len(query)
-            parts.append(empty.fill(fit.mean, missing, query, self.smoother_, self.empty))
-        empty.tell(unanswered, asked, self.empty)
+            parts.append(empty.fill(fit.mean, missing, query, self.smoother_, self._policy))
+        empty.tell(unanswered, asked, self._policy)
         return arrays.give_back(_joined(parts), X)
+
+    @property
+    def _policy(self) -> str:
+        return empty.policy_of(self.smoother_.kernel, self.empty)
 
     def _answer(self, X: Any, function: Callable[[Tensor], Tensor]) -> Any:
         """One row for each query, by blocks of queries in the coordinates of the keys."""
@@ -151,7 +155,10 @@ class KernelEstimator(BaseEstimator):
 
 def _is_positive(number: object) -> bool:
     is_number = isinstance(number, float | int | np.floating | np.integer) and not isinstance(number, bool)
-    return is_number and 0 < float(number) < math.inf
+    try:
+        return is_number and 0 < float(number) < math.inf
+    except OverflowError:
+        return False
 
 
 def _joined(parts: list[Tensor]) -> Tensor:

@@ -176,7 +176,7 @@ def _range_of_places(smoother: Smoother, unit: Tensor | None) -> tuple[float, fl
     if unit is None:
         spacing = float(key[:, 0].unique().diff().median())
         tiny = torch.finfo(key.dtype).tiny  # neighbours may be nearer than a normal number
-        return math.log(max(0.35 * spacing * ratio, tiny)), math.log(max(3 * float(extent) * ratio, tiny))
+        return math.log(max(0.35 * spacing * ratio, tiny)), math.log(max(3 * float(extent) * ratio, 8 * tiny))
     dim = key.shape[-1]
     widest = 3 * float((extent / unit).max()) * math.sqrt(dim)
     return math.log(0.25 * smoother.total() ** (-1 / dim) * ratio), math.log(widest * ratio)

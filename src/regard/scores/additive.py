@@ -19,7 +19,7 @@ class Additive(Score):
     inside a multi-head layer whose projections are Wq and Wk.
 
     `reach` is how far |Wq q| and |Wk k| are expected to go. With a loose tolerance a GPU approximates tanh there, and
-    computes exactly what lies beyond; training on a GPU moves it, evaluation does not.
+    corrects what lies beyond; training on a GPU moves it, evaluation does not.
     """
 
     def __init__(self, query_dim: int, key_dim: int, hidden_dim: int) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import math
 from collections.abc import Sequence
+from numbers import Real
 
 import numpy as np
 import torch
@@ -170,7 +171,7 @@ def _check_bandwidth(bandwidth: Bandwidth) -> float | Tensor:
         )
     if isinstance(bandwidth, Tensor):
         checked = bandwidth.detach().clone() if bandwidth.is_floating_point() else bandwidth.double()
-    elif isinstance(bandwidth, int | float):
+    elif isinstance(bandwidth, Real):
         checked = None if isinstance(bandwidth, bool) else float(bandwidth)
     elif isinstance(bandwidth, Sequence | np.ndarray) and not isinstance(bandwidth, str):
         with contextlib.suppress(TypeError, ValueError, RuntimeError):

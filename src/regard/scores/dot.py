@@ -1,6 +1,7 @@
 """Scores that are a dot product after preparation: plain, scaled, cosine, bilinear (eq. 7 to 11)."""
 
 import math
+from numbers import Real
 
 import torch
 from torch import Tensor, nn
@@ -21,10 +22,10 @@ class ScaledDot(Score):
     def __init__(self, scale: float | None = None, softcap: float | None = None, sink: int | None = None) -> None:
         """Check the numbers; the only parameter is the sink."""
         super().__init__()
-        _check_finite("scale", scale)
+        check_finite("scale", scale)
         check_softcap(softcap)
-        self.scale = scale
-        self.softcap = softcap
+        self.scale = None if scale is None else float(scale)
+        self.softcap = None if softcap is None else float(softcap)
         if sink is not None:
             check_positive_int("sink", sink)
         self.sink = None if sink is None else nn.Parameter(torch.zeros(sink))
@@ -62,8 +63,10 @@ class Cosine(Score):
     def __init__(self, scale: float = 1.0) -> None:
         """Scale is an inverse temperature: cosines alone lie in [-1, 1] and give nearly uniform weights."""
         super().__init__()
-        _check_finite("scale", scale)
-        self.scale = scale
+        if scale is None:
+            raise RegardError("scale", got="None", needed="a finite number", repair="Pass 1.0 for cosines as they are.")
+        check_finite("scale", scale)
+        self.scale = float(scale)
 
     def prepare_query(self, query: Tensor, first: int = 0) -> Tensor:
         """q / |q|."""
@@ -97,14 +100,14 @@ class Bilinear(Score):
         super().__init__()
         check_positive_int("query_dim", query_dim)
         check_positive_int("key_dim", key_dim)
-        _check_finite("scale", scale)
+        check_finite("scale", scale)
         shape = (query_dim, key_dim)
         if heads is not None:
             check_positive_int("heads", heads)
             shape = (heads, *shape)
         self.query_dim = query_dim
         self.key_dim = key_dim
-        self.scale = 1.0 / math.sqrt(key_dim) if scale is None else scale
+        self.scale = 1.0 / math.sqrt(key_dim) if scale is None else float(scale)
         self.matrix = nn.Parameter(torch.randn(shape) / math.sqrt(query_dim))
 
     def prepare_query(self, query: Tensor, first: int = 0) -> Tensor:
@@ -143,7 +146,7 @@ def _direction(tokens: Tensor) -> Tensor:
 
 def check_softcap(softcap: float | None) -> None:
     """Refuse a cap under which no score fits."""
-    _check_finite("softcap", softcap)
+    check_finite("softcap", softcap)
     if softcap is not None and softcap <= 0:
         raise RegardError(
             "softcap",
@@ -153,10 +156,11 @@ def check_softcap(softcap: float | None) -> None:
         )
 
 
-def _check_finite(argument: str, number: object) -> None:
+def check_finite(argument: str, number: object) -> None:
+    """Refuse what is neither a finite number nor None."""
     if number is None:
         return
-    if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
+    if isinstance(number, bool) or not isinstance(number, Real) or not math.isfinite(number):
         raise RegardError(
             argument,
             got=repr(number),

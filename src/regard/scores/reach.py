@@ -2,7 +2,7 @@
 
 A backend that approximates tanh on a range needs to know the range before it looks at the data. It must not come from
 the batch at evaluation, where one outlier would change its batch mates' results. So it is a property of the score:
-a rung of a short ladder, moved while training, fixed at evaluation. Activations beyond it are computed exactly.
+a rung of a short ladder, moved while training, fixed at evaluation. Activations beyond it are corrected, pair by pair.
 """
 
 import torch
@@ -59,7 +59,7 @@ class Reach:
 
 
 def rung(largest: float) -> float:
-    """The first rung at or above it, or the last: what is beyond that is computed exactly. NaN counts for nothing."""
+    """The first rung at or above it, or the last: what is beyond that is corrected. NaN counts for nothing."""
     return next((step for step in LADDER if not largest > step), LADDER[-1])
 
 

@@ -93,24 +93,32 @@ def circulate(
     The next parcel is on its way while this one is visited. The yield follows one hop behind, and its last hop leads
     home, so that what moves in all is `hops` times the parcel and `hops` times the yield.
     """
-    coming = ring.swap(parcel, parcel, sizes[ring.owner(1)], hops=1) if hops else None
-    own = visit(ring.rank, parcel)
+    coming: Underway | None = None
     following: Underway | None = None
-    for hop in range(1, hops + 1):
-        assert coming is not None
-        here = coming.wait()
-        if hop < hops:
-            coming = ring.swap(here, here, sizes[ring.owner(hop + 1)], hops=1)
-        found = visit(ring.owner(hop), here)
-        if not own:
-            continue
-        if following is not None:
-            found = add(following.wait(), found)
-        if hop < hops:
-            following = ring.swap(found, found, sizes[ring.owner(hop + 1)], hops=1)
-        else:
-            following = ring.swap(found, found, sizes[ring.rank], hops=-hop)
-    return own if following is None else add(following.wait(), own)
+    try:
+        coming = ring.swap(parcel, parcel, sizes[ring.owner(1)], hops=1) if hops else None
+        own = visit(ring.rank, parcel)
+        for hop in range(1, hops + 1):
+            assert coming is not None
+            here = coming.wait()
+            if hop < hops:
+                coming = ring.swap(here, here, sizes[ring.owner(hop + 1)], hops=1)
+            found = visit(ring.owner(hop), here)
+            if not own:
+                continue
+            if following is not None:
+                found = add(following.wait(), found)
+            if hop < hops:
+                following = ring.swap(found, found, sizes[ring.owner(hop + 1)], hops=1)
+            else:
+                following = ring.swap(found, found, sizes[ring.rank], hops=-hop)
+        return own if following is None else add(following.wait(), own)
+    except Exception:
+        # Every rank fails alike: what is on its way arrives, or the next call would take it for its own.
+        for underway in (coming, following):
+            if underway is not None:
+                underway.wait()
+        raise
 
 
 def _refusal(got: str, repair: str) -> RegardError:

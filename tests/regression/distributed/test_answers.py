@@ -88,3 +88,13 @@ def test_data_too_far_apart_are_refused_as_in_memory():
     X = 1e200 * np.random.default_rng(0).normal(size=(60, 1))
     with pytest.raises(RegardError, match=r"X: got numbers that lie up to .* apart"):
         NadarayaWatson(bandwidth=1.0).fit(da.from_array(X, chunks=20), da.from_array(X[:, 0], chunks=20))
+
+
+@pytest.mark.parametrize("place", [30.0, 1e10, 1e19])
+def test_the_nearest_observation_answers_from_any_distance(place):
+    x = np.linspace(0, 1, 50, dtype="f")
+    lazy = da.from_array(np.column_stack([x, x]), chunks=(20, 2)), da.from_array(5 + x, chunks=20)
+    model = NadarayaWatson("boxcar", 0.1, empty="nearest").fit(*lazy)
+    query = np.full((1, 2), place, "f")
+    for found in (model.predict(query), model.predict(da.from_array(query)).compute()):
+        assert 5.4 < found[0] <= 6.0

@@ -1,5 +1,6 @@
 """The fit of a file is the estimator's, and what is told of it can be computed by hand."""
 
+import math
 import sys
 
 import pytest
@@ -32,6 +33,26 @@ def test_a_weight_counts_repetitions(noisy, tmp_path):
     assert weighted.left_out_error == pytest.approx(plain.left_out_error)
     assert weighted.r2 == pytest.approx(plain.r2)
     assert weighted.left_out_r2 == pytest.approx(plain.left_out_r2)
+
+
+def test_a_row_of_weight_zero_is_left_out(tmp_path):
+    """Even where its window is empty, or where it alone makes a column vary."""
+    path = tmp_path / "weighted.csv"
+    path.write_text("x,z,w,y\n1,1,1,2\n1.2,1,1,3\n9,5,0,7\n1.5,1,2,1\n", encoding="utf-8")
+    weighted = fit(Wishes(path, ("x",), "y", kernel="boxcar", bandwidth="0.25", weights="w"))
+    path.write_text("x,z,w,y\n1,1,1,2\n1.2,1,1,3\n1.5,1,2,1\n", encoding="utf-8")
+    assert weighted.r2 == fit(Wishes(path, ("x",), "y", kernel="boxcar", bandwidth="0.25", weights="w")).r2
+    path.write_text("x,z,w,y\n1,1,1,2\n1.2,1,1,3\n9,5,0,7\n", encoding="utf-8")
+    with pytest.raises(RegardError, match=r"^x: got 1 in every row of column 'z'"):
+        fit(Wishes(path, ("x", "z"), "y", bandwidth="0.5", weights="w"))
+
+
+def test_of_a_constant_y_nothing_is_explained(tmp_path):
+    path = tmp_path / "constant.csv"
+    path.write_text("x,y\n1,2\n2,2\n3,2\n", encoding="utf-8")
+    fitted = fit(Wishes(path, ("x",), "y"))
+    assert math.isnan(fitted.r2)
+    assert math.isnan(fitted.left_out_r2)
 
 
 def test_warnings_become_notes(tmp_path):

@@ -83,9 +83,10 @@ def _planned(smoother: Scattered, query: Any, method: str, policy: str, one_outp
         return delayed(_log_mass)(part, smoother.blocks.dtype)
     instead: Any = smoother.overall_mean().numpy() if policy == "mean" else np.nan
     if policy == "nearest" and smoother.kernel not in SMOOTH_KERNELS:
-        nearest = replace(smoother, kernel="gaussian", width=smoother.width * empty.NARROW)
-        unanswered = delayed(_unanswered)(asked, part, summaries, nearest.as_kernel())
-        instead = nearest.planned(unanswered, every)
+        for windows in empty.WIDTHS:
+            nearest = replace(smoother, kernel="gaussian", width=smoother.width * windows)
+            unanswered = delayed(_unanswered)(asked, part, summaries, nearest.as_kernel())
+            part = delayed(_answered)(part, nearest.planned(unanswered, every))
     return delayed(_filled)(part, instead, policy, one_output)
 
 
@@ -102,11 +103,20 @@ def _unanswered(asked: tasks.Asked, part: tasks.Part, summaries: Any, kernel: Ke
     return tasks.ask(asked.query[np.isneginf(part.log_mass)], summaries, kernel, asked.query.dtype)
 
 
+def _answered(part: tasks.Part, others: tasks.Part) -> tasks.Part:
+    """The part, with the others where it had no answer."""
+    missing = np.isneginf(part.log_mass)
+    whole = tasks.Part(*(numbers.copy() for numbers in part))
+    for numbers, found in zip(whole, others, strict=True):
+        numbers[missing] = found
+    return whole
+
+
 def _filled(part: tasks.Part, instead: Any, policy: str, one_output: bool) -> np.ndarray:
-    """The means, with what the policy says in empty windows: a row of numbers, or the Part of those queries."""
+    """The means, with what the policy says in empty windows."""
     missing = np.isneginf(part.log_mass)
     if policy == "raise":
         empty.tell(int(missing.sum()), len(missing), policy)
     mean = part.mean.copy()
-    mean[missing] = instead.mean if isinstance(instead, tasks.Part) else instead
+    mean[missing] = instead
     return mean[:, 0] if one_output else mean

@@ -47,7 +47,10 @@ def fit(wishes: Wishes) -> Fitted:
     judgement = loo(model.smoother_, 0)
     error = float(judgement.value)
     spread = float(np.average((y - np.average(y, weights=weight)) ** 2, weights=weight))
-    r2 = float(model.score(x, y, sample_weight=weight))
+    # A row of weight 0 is left out: its window may be empty.
+    kept = slice(None) if weight is None else weight > 0
+    residual = np.average((y[kept] - model.predict(x[kept])) ** 2, weights=None if weight is None else weight[kept])
+    r2 = _share(float(residual), spread)
     notes = tuple(str(warning.message) for warning in caught)
     return Fitted(model, x, y, columns.dropped, notes, error, judgement.alone, r2, _share(error, spread))
 
@@ -65,14 +68,6 @@ def _check(wishes: Wishes, x: np.ndarray, weight: np.ndarray | None) -> None:
             needed="at least two, to see how y changes with x",
             repair="Check that the file was written to the end.",
         )
-    for name, column in zip(wishes.x, x.T, strict=True):
-        if column.min() == column.max():
-            raise RegardError(
-                "x",
-                got=f"{column[0]:g} in every row of column {name!r}",
-                needed="a column whose values differ",
-                repair="A constant tells nothing about y: leave it out, or choose another column.",
-            )
     if weight is not None and (weight.min() < 0 or not (weight > 0).sum() > 1):
         raise RegardError(
             "weights",
@@ -80,6 +75,15 @@ def _check(wishes: Wishes, x: np.ndarray, weight: np.ndarray | None) -> None:
             needed="none negative, at least two positive",
             repair="A weight counts repetitions of its row; 0 leaves the row out.",
         )
+    counted = x if weight is None else x[weight > 0]
+    for name, column in zip(wishes.x, counted.T, strict=True):
+        if column.min() == column.max():
+            raise RegardError(
+                "x",
+                got=f"{column[0]:g} in every row of column {name!r}",
+                needed="a column whose values differ",
+                repair="A constant tells nothing about y: leave it out, or choose another column.",
+            )
 
 
 def _estimator():

@@ -93,8 +93,9 @@ def test_strays_of_shared_tokens_and_weights_per_head():
     assert disagreements(call) == []
 
 
+@pytest.mark.usefixtures("small_slabs")
 def test_more_strays_than_a_program_holds(monkeypatch):
-    """Long lists, and tokens and sums in several runs."""
+    """Long lists, and tokens and sums in several runs, of several slabs."""
     monkeypatch.setattr(tables, "STRAY_SHARE", 1)  # no block is too full
     monkeypatch.setattr(tables, "STRAY_TOKENS", 16)
     monkeypatch.setattr(tables, "STRAY_SUM", 16)

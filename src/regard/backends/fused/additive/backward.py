@@ -99,7 +99,7 @@ def _empty(call: Call, *, bias: bool) -> Gradients:
     query, key = (call.queries, call.units), (call.keys, call.units)
     value = new(call.keys, call.value.shape[-1])
     whole = None if call.bias is None or not bias else torch.zeros_like(call.bias, dtype=torch.float32)
-    if call.statics.rank:  # the keys' are sums over slabs, of exact tiles and at last of features
+    if call.statics.rank:  # the keys' are sums over slabs, of exact tiles and strays, and at last of features
         keys = call.weight.new_zeros(2, call.batch, *key)
         return Gradients(new(*query), keys[0], new(*query), keys[1], value, whole)
     return Gradients(new(*query), new(*key), new(*query), new(0, 0), value, whole)

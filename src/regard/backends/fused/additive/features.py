@@ -160,7 +160,7 @@ def pull_features(
         to = to * UNITS + h
         own, of_weight = tl.where(kept, own * shrink, 0.0), tl.where(kept, of_weight * shrink, 0.0)
         if not WEIGHTED:
-            # Keys come last: the exact tiles of earlier slabs have added to theirs.
+            # Keys come last: exact tiles and strays of earlier slabs have added to theirs.
             own += tl.load(grad + to, mask=real, other=0.0)
             of_weight += tl.load(grad_weight + to, mask=real, other=0.0)
         tl.store(grad + to, own, mask=real)

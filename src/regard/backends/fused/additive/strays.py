@@ -17,7 +17,7 @@ from regard.backends.fused.tiles import start
 
 @triton.jit
 def rest_of(x):
-    """1 / (1 + e^2x): tanh is 1 - 2 of it, and sech² is 4 times it and what is left to 1."""
+    """r = 1 / (1 + e^2x): tanh x is 1 - 2 r, and sech² x is 4 r (1 - r)."""
     return 1.0 / (1.0 + tl.exp2(x * TWICE_LOG2E))
 
 
