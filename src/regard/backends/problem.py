@@ -145,15 +145,18 @@ def _cannot_overflow(form: DotForm, value: Tensor, real: Tensor, is_differentiat
         return False
     if any(tensor.numel() == 0 for tensor in (form.query, form.key, value)):
         return False
-    everywhere = real.reshape(-1, real.shape[-2]).all(0)
-    first = int(everywhere.byte().argmin())
-    if everywhere[first]:
+    if bool(real.all()):
         return True
-    key, value = form.key[..., first:, :], value[..., first:, :]
-    read = [tensor.detach() for tensor in ((form.query, key, value) if is_differentiated else (form.query, key))]
+    read = (form.query, form.key, value) if is_differentiated else (form.query, form.key)
     limit = math.sqrt(torch.finfo(value.dtype).max / max(form.query.shape[-1], 1) / 16)
-    # A comparison with NaN is False. Two looks at each, because aminmax copies what does not lie side by side.
-    return abs(form.scale) <= 1 and all(-limit < float(x.amin()) and float(x.amax()) < limit for x in read)
+    return abs(form.scale) <= 1 and all(_is_within(tensor.detach(), limit) for tensor in read)
+
+
+def _is_within(tensor: Tensor, limit: float) -> bool:
+    """Whether all numbers are; a comparison with NaN is False."""
+    # One look at both ends copies what does not lie side by side: there two are faster.
+    low, high = tensor.aminmax() if tensor.is_contiguous() else (tensor.amin(), tensor.amax())
+    return -limit < float(low) and float(high) < limit
 
 
 def _of_rank(tensor: Tensor, rank: int) -> Tensor:
