@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from regard.backends.choice import choose as choose_backend
 from regard.backends.problem import Problem
 from regard.pooling import Attended, merge
 from regard.pooling.attend import pool_inspect
@@ -51,7 +50,6 @@ def pool_shards(
     shards = Shards.meet(group, order, *tokens, told | {"backend": f"{backend}"})
     form, value, sink = _prepared(shards, *project(*tokens), score)
     problem, sink = pose_on_shards(shards, pose, form, value, sink, settings)
-    choose_backend(problem, backend, log_mass=True)  # refused before anything is sent
     learned = learned_by_code(problem, score, settings.bias)
     hops = hops_of(problem.mask, shards.query_runs, shards.key_runs)
     traveller = choose(load_of(shards, problem), hops, travel, backward=torch.is_grad_enabled())

@@ -139,16 +139,16 @@ KERNELS = [
         "pulls", "given = tl.where(own_flagged == 0, tl.sum(patched, 1), 0.0)", "given = tl.sum(patched, 1)", "dense"
     ),
     # What is beyond the lift's range.
-    Saboteur("strays", "gap = tl.where(tl.abs(b) <= OTHER_REACH, gap, 0.0)", "gap += 0.0", "strays"),
+    Saboteur("strays", "gap = tl.where(is_inside(b, OTHER_REACH), gap, 0.0)", "gap += 0.0", "strays"),
     Saboteur("strays", "lacking += tl.load(weight + unit) * gap", "lacking += gap", "strays"),
     Saboteur("strays", "lacking * scale", "lacking", "strays"),
-    Saboteur("strays", "real &= tl.abs(b) <= OTHER_REACH", "real &= b == b", "strays"),
+    Saboteur("strays", "real &= is_inside(b, OTHER_REACH)", "real &= b == b", "strays"),
     Saboteur("strays", "range(other_number)", "range(other_number - 1)", "strays"),
     Saboteur("strays", "range(own_number)", "range(own_number - 1)", "strays"),
     Saboteur("strays", "values += change", "values -= change", "strays"),
     Saboteur("strays", "of_weight += change", "of_weight -= change", "strays"),
-    Saboteur("strays", "| ~is_whole[:, None]", "", "dense"),
-    Saboteur("strays", "n // BLOCK, mask=real, other=1) == 0", "n // BLOCK, mask=real) < 2", "dense"),
+    Saboteur("strays", "is_lifted(flags, t, count, BLOCK)[:, None] & ", "", "dense"),
+    Saboteur("strays", "mask=token < count, other=1) == 0", "mask=token < count, other=2) < 2", "dense"),
 ]
 
 

@@ -15,9 +15,15 @@ from regard.backends.fused.tiles import start
 
 
 @triton.jit
+def is_inside(a, REACH: tl.constexpr):
+    """Whether an activation is no stray; NaN is one."""
+    return tl.abs(a) <= REACH
+
+
+@triton.jit
 def within(a, REACH: tl.constexpr):
     """The activation of the range that is nearest to a; for NaN its lower end."""
-    return tl.where(tl.abs(a) <= REACH, a, tl.where(a > 0, REACH, -REACH))
+    return tl.where(is_inside(a, REACH), a, tl.where(a > 0, REACH, -REACH))
 
 
 @triton.jit
@@ -51,7 +57,7 @@ def count_strays(source, first, count, token_step, unit_step, REACH: tl.constexp
     t, h = first + tl.arange(0, BLOCK), tl.arange(0, PADDED)
     place = source + t.to(tl.int64)[:, None] * token_step + h.to(tl.int64)[None, :] * unit_step
     a = tl.load(place, mask=(t < count)[:, None] & (h < UNITS)[None, :], other=0.0).to(tl.float32)
-    return tl.sum(tl.where(tl.abs(a) <= REACH, 0, 1), 1)
+    return tl.sum(tl.where(is_inside(a, REACH), 0, 1), 1)
 
 
 @triton.jit
@@ -99,7 +105,7 @@ def lift_tokens(
         kept = (token < count) & (beyond == 0)
         a = tl.load(source + tl.cast(token, tl.int64) * tokens[3], mask=(h < UNITS) & kept, other=0.0).to(tl.float32)
         if has_strays:
-            is_stray = tl.where(tl.abs(a) <= REACH, 0, 1)
+            is_stray = tl.where(is_inside(a, REACH), 0, 1)
             to = strays + (at + token) * UNITS + tl.cumsum(is_stray, 0) - 1
             tl.store(to, h.to(tl.int16), mask=is_stray == 1)
         cell, part = cell_of(within(a, REACH), REACH, CELLS)

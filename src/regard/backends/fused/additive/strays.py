@@ -9,7 +9,7 @@ the same unit. Where both are, the pair is counted with one of them.
 import triton
 import triton.language as tl
 
-from regard.backends.fused.additive.features import within
+from regard.backends.fused.additive.features import is_inside, within
 from regard.backends.fused.additive.pairs import TWICE_LOG2E
 from regard.backends.fused.additive.scale import scale_of
 from regard.backends.fused.tiles import start
@@ -32,6 +32,12 @@ def slope_gap(a, b, REACH: tl.constexpr, OTHER_REACH: tl.constexpr):
     """sech²(a + b) - sech²(ã + b̃)."""
     true, near = rest_of(a + b), rest_of(within(a, REACH) + within(b, OTHER_REACH))
     return 4.0 * ((true - true * true) - (near - near * near))
+
+
+@triton.jit
+def is_lifted(flags, token, count, BLOCK: tl.constexpr):
+    """Whether tokens exist and stand in a block that is not flagged, whose tiles are exact."""
+    return tl.load(flags + token // BLOCK, mask=token < count, other=1) == 0
 
 
 @triton.jit
@@ -62,8 +68,7 @@ def add_strays(
     scale = scale_of(weight, UNITS, PADDED)
     line = span * BN + tl.arange(0, BN)
     n = first_other + line
-    real = (line < other_rows) & (n < other_count)
-    real &= tl.load(start(other_flags, batch, inner) + n // BLOCK, mask=real, other=1) == 0
+    real = (line < other_rows) & is_lifted(start(other_flags, batch, inner), n, other_count, BLOCK)
     tokens = start(own, batch, inner) + m0.to(tl.int64) * own[3]
     facing = start(other, batch, inner) + n.to(tl.int64) * other[3]
     to = slab + element.to(tl.int64) * element_step + (block * BM).to(tl.int64) * own_step
@@ -80,7 +85,7 @@ def add_strays(
             b = tl.load(facing + unit * other[4], mask=real, other=0.0).to(tl.float32)
             gap = value_gap(a, b, REACH, OTHER_REACH)
             if not ALL:
-                gap = tl.where(tl.abs(b) <= OTHER_REACH, gap, 0.0)
+                gap = tl.where(is_inside(b, OTHER_REACH), gap, 0.0)
             lacking += tl.load(weight + unit) * gap
         tl.store(at, before + lacking * scale, mask=real)
         number = tl.where(t == token, 0, number)
@@ -105,8 +110,7 @@ def list_strays(
         t = first + tl.arange(0, BT)
         real = (t < count)[:, None] & (u < UNITS)[None, :]
         a = tl.load(source + t.to(tl.int64)[:, None] * tokens[3], mask=real, other=0.0).to(tl.float32)
-        is_whole = tl.load(flags + t // BLOCK, mask=t < count, other=1) == 0
-        is_stray = tl.where((tl.abs(a) <= REACH) | ~is_whole[:, None], 0, 1)
+        is_stray = tl.where(is_lifted(flags, t, count, BLOCK)[:, None] & ~is_inside(a, REACH), 1, 0)
         place = found[None, :] + tl.cumsum(is_stray, 0) - 1
         tl.store(to + place, tl.broadcast_to(t[:, None], [BT, BU]), mask=is_stray == 1)
         found += tl.sum(is_stray, 0)
@@ -137,8 +141,7 @@ def pull_strays(
         return
     line = chunk * BM + tl.arange(0, BM)
     m = first_own + line
-    exists = (line < own_rows) & (m < own_count)
-    exists &= tl.load(start(own_flags, batch, inner) + m // BLOCK, mask=exists, other=1) == 0
+    exists = (line < own_rows) & is_lifted(start(own_flags, batch, inner), m, own_count, BLOCK)
     tokens = start(own, batch, inner) + unit.to(tl.int64) * own[4]
     facing = start(other, batch, inner) + unit.to(tl.int64) * other[4]
     a = tl.load(tokens + m.to(tl.int64) * own[3], mask=exists, other=0.0).to(tl.float32)
@@ -168,10 +171,9 @@ def pull_strays(
             for first in range(0, other_rows, BN):
                 lane = first + tl.arange(0, BN)
                 n = first_other + lane
-                real = (lane < other_rows) & (n < other_count)
-                real &= tl.load(start(other_flags, batch, inner) + n // BLOCK, mask=real, other=1) == 0
+                real = (lane < other_rows) & is_lifted(start(other_flags, batch, inner), n, other_count, BLOCK)
                 b = tl.load(facing + n.to(tl.int64) * other[3], mask=real, other=0.0).to(tl.float32)
-                real &= tl.abs(b) <= OTHER_REACH
+                real &= is_inside(b, OTHER_REACH)
                 at = changes + row.to(tl.int64) * own_step + lane.to(tl.int64) * other_step
                 change = tl.load(at, mask=real, other=0.0).to(tl.float32)
                 slopes += change * slope_gap(stray, b, REACH, OTHER_REACH)
