@@ -9,9 +9,10 @@ from regard.plots.look import COLOURS, TRUTH, canvas, house_style
 # In the order of the legend: colour, line and marker of each form.
 LOOKS = {
     "textbook": (COLOURS[1], "-", "s"),
-    "textbook, torch.compile": (COLOURS[3], "--", "D"),
+    "textbook, torch.compile": (COLOURS[3], "-", "D"),
+    "textbook as a product, torch.compile": (COLOURS[3], "--", "D"),
     "exact": (COLOURS[0], "-", "o"),
-    "lifted": (COLOURS[2], "-", "^"),
+    "tolerance 0.002": (COLOURS[2], "-", "^"),
 }
 
 
@@ -22,10 +23,13 @@ def by_length(quantity: str) -> dict[str, list[tuple[int, float]]]:
     for row in suite["curve"]:
         for name, number in row[quantity].items():
             found[name].append((row["tokens"], _number(number)))
-    # The compiled textbook form is in the rows of the comparison, once beside each tolerance.
-    batch, name = suite["curve"][0]["batch"], "textbook, torch.compile"
-    rows = [row for row in suite["rows"] if name in row[quantity] and row["backward"] and row["batch"] == batch]
-    found[name] = sorted({row["tokens"]: _number(row[quantity][name]) for row in rows}.items())
+    # The compiled textbook forms are in the rows of the comparison, once beside each tolerance.
+    batch = suite["curve"][0]["batch"]
+    rows = [row for row in suite["rows"] if row["backward"] and row["batch"] == batch and not row["captured"]]
+    for name in LOOKS:
+        if name.endswith("torch.compile"):
+            own = [row for row in rows if name in row[quantity]]
+            found[name] = sorted({row["tokens"]: _number(row[quantity][name]) for row in own}.items())
     return {name: points for name, points in found.items() if points}
 
 

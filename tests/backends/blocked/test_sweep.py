@@ -5,7 +5,8 @@ import tracemalloc
 import pytest
 import torch
 from tests import bounds
-from tests.contracts.agreement import Case, build
+from tests.contracts.agreement import Case, build, disagreements
+from tests.contracts.cases import MASKS
 
 import regard
 from regard import Mask
@@ -125,9 +126,43 @@ def test_the_online_softmax_is_exact_when_the_largest_score_comes_last(monkeypat
     bounds.assert_same(found.log_mass, exact.log_mass)
 
 
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("score", ["softcap", "additive per head"])
+def test_weights_that_are_kept_give_the_same_gradients(score, mask):
+    """The contracts have the smallest tiles, where nothing is kept."""
+    assert disagreements(Case(score, mask, torch.float32), "blocked") == []
+
+
+def sweeps_of_scores(monkeypatch, tokens, *, heads=1):
+    """How often a forward and a backward pass form the scores of a tile."""
+    formed, scores = [], DotTiles.scores
+    monkeypatch.setattr(DotTiles, "scores", lambda *at: formed.append(at[1:]) or scores(*at))
+    query = torch.randn(heads, tokens, 2, requires_grad=True)
+    regard.attend(query, query, query, "dot", backend="blocked").sum().backward()
+    return len(formed)
+
+
+def test_the_weights_of_one_small_tile_are_kept_and_no_others(monkeypatch):
+    assert sweeps_of_scores(monkeypatch, 100) == 1
+    tiles = len(visited(make(600, 600)))
+    assert tiles > 1
+    assert sweeps_of_scores(monkeypatch, 600) == 2 * tiles
+    monkeypatch.setattr(sweep, "MOST_KEPT", 3 * 100 * 100)
+    assert sweeps_of_scores(monkeypatch, 100, heads=3) == 1
+    assert sweeps_of_scores(monkeypatch, 100, heads=4) == 2
+
+
+def test_kept_weights_serve_a_second_backward_pass():
+    query = torch.randn(40, 3, requires_grad=True)
+    output = regard.attend(query, query, query, "dot", backend="blocked")
+    first, again = (torch.autograd.grad(output.sum(), query, retain_graph=True) for _ in range(2))
+    torch.testing.assert_close(first, again, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("elements", [1, 2**18])
 @pytest.mark.parametrize("score", ["dot", "gaussian", "additive"])
-def test_scores_that_values_of_more_batches_share(score, monkeypatch):
-    monkeypatch.setitem(sweep.TILE_ELEMENTS, "cpu", 1)
+def test_scores_that_values_of_more_batches_share(score, elements, monkeypatch):
+    monkeypatch.setitem(sweep.TILE_ELEMENTS, "cpu", elements)
     query, key, value = (torch.randn(n, 70, 6, dtype=torch.float64, requires_grad=True) for n in (1, 1, 3))
     chosen = regard.scores.Additive(6, 6, 9).double() if score == "additive" else score
 

@@ -64,18 +64,19 @@ class AdditiveTiles(Tiles):
         self.signs = 2 * self.members - 1
         # The factors of D and of N, (groups, *batch, tokens, 16) each.
         reach = LARGEST_REACH[self.query.dtype]
-        self.key_products = _products(self.key, self.members, reach)
-        self.query_products = _products(self.query, self.members, reach)
+        self.key_products = _products(self.key, self.signs, reach)
+        self.query_products = _products(self.query, self.signs, reach)
         self.coefficients = _by_group(self.weight) @ self.signs.mT
-        self.numerators = self.query_products * self.coefficients
         self.reach = -1.0 if tanh else reach
         self.query_reach, self.key_reach = _reach(self.query), _reach(self.key)
         self.memory = TileMemory(self.query.device, self.query.dtype, self.query.dtype)
         if any(needs):
-            self.to_numerators = torch.zeros_like(self.numerators)
+            shared = common_batch(self.query_products, self.coefficients)
+            self.to_numerators = self.query_products.new_zeros(*shared, *self.query_products.shape[-2:])
             self.from_query_products = torch.zeros_like(self.query_products)
             # Subsets are rows here: products with few rows are faster than with few columns.
-            self.to_keys = torch.zeros_like(self.key_products).mT.contiguous()
+            *groups, tokens, subsets = self.key_products.shape
+            self.to_keys = self.key_products.new_zeros(*groups, subsets, tokens)
 
     def scores(self, rows: slice, cols: slice) -> Tensor:
         """Sum over groups of N / D."""
@@ -100,13 +101,14 @@ class AdditiveTiles(Tiles):
         several = 1 if math.prod(grad.shape[:-2]) > 1 else 2
         for groups, (upper, lower) in self._fractions(rows, cols, several):
             facing = self.key_products[groups, ..., cols, :]
-            numerators, products = (x[groups, ..., rows, :].mT for x in (self.numerators, self.query_products))
+            products = self.query_products[groups, ..., rows, :]
+            numerators = (products * self.coefficients[groups]).mT
             upper.div_(lower)
             pull = torch.div(grad, lower, out=lower if lower.shape[1:] == grad.shape else None)
             upper.mul_(pull)
             add_shared(self.to_numerators[groups, ..., rows, :], pull @ facing)
             add_shared(self.from_query_products[groups, ..., rows, :], upper @ facing)
-            add_shared(self.to_keys[groups, ..., cols], (numerators @ pull).sub_(products @ upper))
+            add_shared(self.to_keys[groups, ..., cols], (numerators @ pull).sub_(products.mT @ upper))
 
     def gradients(self) -> list[Tensor | None]:
         """From the subset products back to a, b and w; tiles that took tanh have added theirs already.
@@ -131,18 +133,17 @@ class AdditiveTiles(Tiles):
 
         several: at least so many groups at once.
         """
-        above, below = self.numerators[..., rows, :], self.query_products[..., rows, :]
-        facing = self.key_products[..., cols, :].mT
-        batches = [common_batch(x, facing)[1:] for x in (above, below)]
+        products, facing = self.query_products[..., rows, :], self.key_products[..., cols, :].mT
+        batches = [common_batch(products, facing, *x)[1:] for x in ((self.coefficients,), ())]
         pairs = math.prod(batches[0]) * (rows.stop - rows.start) * (cols.stop - cols.start)
         together = min(max(TOGETHER // pairs, several), len(facing))
         memory = self.memory.at(rows, cols, *((together, *batch) for batch in batches))
         first = 0
-        for tokens in zip(above.split(together), below.split(together), facing.split(together), strict=True):
-            count = len(tokens[0])
+        for below, sizes, keys in zip(*(x.split(together) for x in (products, self.coefficients, facing)), strict=True):
+            count = len(below)
             upper, lower = fraction = [x[:count] for x in memory] if count < together else memory
-            torch.matmul(tokens[0], tokens[2], out=upper)
-            torch.matmul(tokens[1], tokens[2], out=lower)
+            torch.matmul(below * sizes, keys, out=upper)
+            torch.matmul(below, keys, out=lower)
             yield slice(first, first + count), fraction
             first += count
 
@@ -187,8 +188,9 @@ def _subsets(like: Tensor) -> Tensor:
 
 def _by_group(tokens: Tensor) -> Tensor:
     """(*batch, tokens, hidden) -> (groups, *batch, tokens, 4); missing units are 0, with weight 0."""
-    padded = functional.pad(tokens, (0, -tokens.shape[-1] % GROUP))
-    return padded.unflatten(-1, (-1, GROUP)).movedim(-2, 0).contiguous()
+    if missing := -tokens.shape[-1] % GROUP:
+        tokens = functional.pad(tokens, (0, missing))
+    return tokens.unflatten(-1, (-1, GROUP)).movedim(-2, 0).contiguous()
 
 
 def _ungroup(grouped: Tensor, like: Tensor) -> Tensor:
@@ -196,14 +198,13 @@ def _ungroup(grouped: Tensor, like: Tensor) -> Tensor:
     return grouped.movedim(0, -2).flatten(-2)[..., : like.shape[-1]]
 
 
-def _products(tokens: Tensor, members: Tensor, reach: float) -> Tensor:
-    """u_S / prod_i max(1, u_i) for all subsets, (groups, *batch, tokens, 16).
+def _products(tokens: Tensor, signs: Tensor, reach: float) -> Tensor:
+    """u_S / prod_i max(1, u_i) = exp(sum_i +-a_i - sum_i |a_i|), + if i in S, for all S: (groups, *batch, tokens, 16).
 
     Activations beyond the reach are cut off: no tile asks for them, and their gradient here must be 0 and not NaN.
     """
-    twice = 2 * _by_group(tokens.clamp(-reach, reach).nan_to_num_(0.0))
-    largest = twice.clamp_min(0).sum(-1, keepdim=True)
-    return (twice @ members.mT).sub_(largest).exp_()
+    grouped = _by_group(tokens.clamp(-reach, reach).nan_to_num_(0.0))
+    return (grouped @ signs.mT).sub_(grouped.abs().sum(-1, keepdim=True)).exp_()
 
 
 def _reach(tokens: Tensor) -> list[float]:

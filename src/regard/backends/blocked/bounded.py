@@ -22,8 +22,8 @@ def suits(tiles: Tiles, sweep: Sweep) -> bool:
     return sweep.bias is None or (sweep.bias.shape[-2] == 1 and bool(sweep.bias.amax().isfinite()))
 
 
-def forward(tiles: Tiles, sweep: Sweep) -> tuple[Tensor, Tensor]:
-    """Output (*batch, queries, value_dim) and log_mass (*batch, queries), in the accumulation dtype."""
+def forward(tiles: Tiles, sweep: Sweep) -> tuple[Tensor, Tensor, None]:
+    """Output (*batch, queries, value_dim) and log_mass (*batch, queries), in the accumulation dtype; no weights."""
     weighted, ceiling = _weighted_values(sweep)
     reached = tiles.compact and _reaches_every_window(weighted)
     output = weighted.new_empty(*sweep.batch, sweep.queries, sweep.value.shape[-1])
@@ -47,11 +47,11 @@ def forward(tiles: Tiles, sweep: Sweep) -> tuple[Tensor, Tensor]:
         if reached:
             far &= total > 0
         if columns and bool(far.any()):
-            output[..., rows, :], log_mass[..., rows] = pool_rows(tiles, sweep, rows, columns)
+            output[..., rows, :], log_mass[..., rows], _ = pool_rows(tiles, sweep, rows, columns)
             continue
         torch.div(pooled, total.masked_fill(total == 0, 1.0), out=output[..., rows, :])
         log_mass[..., rows] = total.squeeze(-1).log_().add_(ceiling)
-    return output, log_mass
+    return output, log_mass, None
 
 
 def _weighted_values(sweep: Sweep) -> tuple[Tensor, float]:

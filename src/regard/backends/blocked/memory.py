@@ -8,22 +8,32 @@ from torch import Tensor
 
 # Elements of one tile over the whole batch: on a CPU what a core's cache holds, on a GPU what keeps it busy.
 TILE_ELEMENTS = {"cpu": 2**18, "cuda": 2**25}
+# Where a tensor begins, in bytes.
+ALIGNMENT = 64
+# How many times the memory that is used a CPU is asked for in one piece. Pages that are not touched cost nothing, and a
+# heap that was given back such a piece holds on to as much: so the rest of a call finds its pages again the next time,
+# for which it would wait otherwise.
+HELD = 3
+# Up to so many weights are kept from a forward to its backward pass: a constant, whatever the number of tokens.
+MOST_KEPT = 2**19
 
 
 class TileMemory:
-    """Some stretches of memory on one device, each of a dtype; what they hold, the next tile overwrites."""
+    """One stretch of memory for some tensors, each of a dtype; what they hold, the next tile overwrites."""
 
     def __init__(self, device: torch.device, *dtypes: torch.dtype) -> None:
         """Nothing is taken before a tile asks."""
-        self.stretches = [torch.empty(0, dtype=dtype, device=device) for dtype in dtypes]
+        self.dtypes = dtypes
+        self.stretch = torch.empty(0, dtype=torch.uint8, device=device)
 
     def at(self, rows: slice, cols: slice, *batches: Sequence[int]) -> list[Tensor]:
-        """For each stretch a tensor (*batch, rows, cols) at its start; a stretch that is too short grows."""
-        taken = []
-        for place, batch in enumerate(batches):
-            shape = (*batch, rows.stop - rows.start, cols.stop - cols.start)
-            size = math.prod(shape)
-            if self.stretches[place].numel() < size:
-                self.stretches[place] = self.stretches[place].new_empty(size)
-            taken.append(self.stretches[place][:size].view(shape))
-        return taken
+        """For each dtype a tensor (*batch, rows, cols), one behind the other; a stretch that is too short grows."""
+        shapes = [(*batch, rows.stop - rows.start, cols.stop - cols.start) for batch in batches]
+        sizes = [math.prod(shape) * dtype.itemsize for shape, dtype in zip(shapes, self.dtypes, strict=True)]
+        places = [0]
+        for size in sizes:
+            places.append(places[-1] + -(-size // ALIGNMENT) * ALIGNMENT)
+        if self.stretch.numel() < places[-1]:
+            self.stretch = self.stretch.new_empty(places[-1] * (HELD if self.stretch.device.type == "cpu" else 1))
+        parts = zip(places, sizes, self.dtypes, shapes, strict=False)
+        return [self.stretch[first : first + size].view(dtype).view(shape) for first, size, dtype, shape in parts]

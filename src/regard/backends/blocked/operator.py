@@ -20,12 +20,14 @@ from regard.masks.placed import decode
 from regard.scores.forms import DistanceForm, DotForm
 from regard.scores.links import LINKS
 from regard.shapes import accumulation_dtype, common_batch
+from regard.watched import is_watched
 
 
 class Statics(NamedTuple):
     """What is known before any number: how many operands the form has, what else is in the list, the settings.
 
-    tanh: additive tiles take tanh itself, because a tolerance is tighter than what their identity promises.
+    tanh: additive tiles take tanh itself, because a tolerance is tighter than what their identity promises. keep: a
+    backward pass follows, for which the weights of a small problem are kept.
     """
 
     operands: int
@@ -37,6 +39,7 @@ class Statics(NamedTuple):
     tanh: bool
     mask: str
     dropout: float
+    keep: bool
 
 
 def run(problem: Problem) -> tuple[Tensor, Tensor]:
@@ -58,8 +61,10 @@ def run(problem: Problem) -> tuple[Tensor, Tensor]:
         tensors += mask.tensors()
         text = mask.encode()
     tanh = name == "additive" and not keeps(problem.tolerance, form.query.dtype)
-    statics = Statics(operands, bias is not None, dropout > 0, name, scale, softcap, tanh, text, dropout)
-    output, log_mass = OPERATOR.run(tensors, statics)
+    # Who traces a call wants the same tensors whatever the sizes.
+    keep = torch.is_grad_enabled() and any(x.requires_grad for x in tensors) and not is_watched()
+    statics = Statics(operands, bias is not None, dropout > 0, name, scale, softcap, tanh, text, dropout, keep)
+    output, log_mass, _ = OPERATOR.run(tensors, statics)
     return output, log_mass
 
 
@@ -74,22 +79,25 @@ def _forward(
     tanh: bool,
     mask: str,
     dropout: float,
-) -> tuple[Tensor, Tensor]:
-    """Output in value's dtype and log_mass in the accumulation dtype."""
-    statics = Statics(operands, has_bias, has_seed, form, scale, softcap, tanh, mask, dropout)
+    keep: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Output in value's dtype, log_mass and kept weights in the accumulation dtype; none are (*batch, 0)."""
+    statics = Statics(operands, has_bias, has_seed, form, scale, softcap, tanh, mask, dropout, keep)
     value = tensors[operands]
     with torch.autocast(value.device.type, enabled=False):
         tiles = _tiles(tensors, statics, [False] * operands)
         sweep = _sweep(tensors, statics, tiles.larger)
-        output, log_mass = (bounded if bounded.suits(tiles, sweep) else sweeps).forward(tiles, sweep)
-        return output.to(value.dtype), log_mass
+        output, log_mass, weights = (bounded if bounded.suits(tiles, sweep) else sweeps).forward(tiles, sweep)
+        weights = log_mass.new_empty(*sweep.batch, 0) if weights is None else weights
+        return output.to(value.dtype), log_mass, weights
 
 
 def _fake(tensors, *statics):
     known = Statics(*statics)
     query, value = tensors[0], tensors[known.operands]
-    shape = (*_batch(tensors, known), query.shape[-2])
-    return value.new_empty(*shape, value.shape[-1]), value.new_empty(shape, dtype=accumulation_dtype(value.dtype))
+    batch, queries = _batch(tensors, known), query.shape[-2]
+    log_mass = value.new_empty(*batch, queries, dtype=accumulation_dtype(value.dtype))
+    return value.new_empty(*batch, queries, value.shape[-1]), log_mass, log_mass.new_empty(*batch, 0)
 
 
 def _backward(
@@ -104,20 +112,24 @@ def _backward(
     tanh: bool,
     mask: str,
     dropout: float,
+    keep: bool,
     needs: Sequence[bool],
 ) -> list[Tensor]:
     """A gradient for each tensor, empty where `needs` is False.
 
-    results: the gradients of output and log_mass, then output and log_mass.
+    results: the gradients of output and log_mass, then output, log_mass and kept weights.
     """
-    statics = Statics(operands, has_bias, has_seed, form, scale, softcap, tanh, mask, dropout)
+    statics = Statics(operands, has_bias, has_seed, form, scale, softcap, tanh, mask, dropout, keep)
     value = tensors[operands]
     with torch.autocast(value.device.type, enabled=False):
         tiles = _tiles(tensors, statics, needs[:operands])
         sweep = _sweep(tensors, statics, tiles.larger)
-        grad_output, grad_log_mass, output, log_mass = (x.to(sweep.value.dtype) for x in results)
+        grad_output, grad_log_mass, output, log_mass, weights = (x.to(sweep.value.dtype) for x in results)
+        weights = weights if weights.numel() else None
         needs_bias = has_bias and needs[operands + 1]
-        found = sweeps.backward(tiles, sweep, output, log_mass, grad_output, grad_log_mass, needs[operands], needs_bias)
+        found = sweeps.backward(
+            tiles, sweep, output, log_mass, grad_output, grad_log_mass, weights, needs[operands], needs_bias
+        )
     grads = [*found.operands, found.value, found.bias]
     grads += [None] * (len(tensors) - len(grads))
     return [
@@ -166,4 +178,5 @@ def _sweep(tensors: Sequence[Tensor], statics: Statics, larger: int) -> sweeps.S
         dropout=statics.dropout,
         seeds=seeds,
         larger=larger,
+        keep=statics.keep,
     )

@@ -1,7 +1,7 @@
 """Two sweeps over the tiles of the score matrix: online softmax forward, recomputing backward.
 
 Memory is linear in tokens in both directions: one tile at a time exists, and what is kept between the sweeps
-is the output and log_mass.
+is the output and log_mass, and of a problem that is one tile its weights.
 """
 
 import math
@@ -11,9 +11,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from regard.backends.blocked.memory import TILE_ELEMENTS
+from regard.backends.blocked.memory import MOST_KEPT, TILE_ELEMENTS
 from regard.backends.blocked.tiles import Tiles, add_shared, exp_
 from regard.masks.placed import Placed
+from regard.shapes import common_batch
 
 LONGEST_ROW = 512
 
@@ -22,7 +23,8 @@ class Sweep(NamedTuple):
     """Everything beside the form: value (*batch, keys, value_dim) in the accumulation dtype, mask, bias, dropout.
 
     seeds: of dropout, with the first axes of the batch, or none: where torch.vmap maps a call, each example has its own
-    seed, or all share one. larger: how many times larger than usual a tile is on a CPU.
+    seed, or all share one. larger: how many times larger than usual a tile is on a CPU. keep: the weights, for the
+    backward pass, where the whole problem is one small tile.
     """
 
     value: Tensor
@@ -34,6 +36,7 @@ class Sweep(NamedTuple):
     dropout: float
     seeds: Tensor | None
     larger: int = 1
+    keep: bool = False
 
     def blocks(self) -> Iterator[tuple[slice, list[slice]]]:
         """Blocks of queries, each with the blocks of keys that the mask does not empty."""
@@ -42,6 +45,12 @@ class Sweep(NamedTuple):
         for i in range(0, self.queries, height):
             rows = slice(i, min(i + height, self.queries))
             yield rows, [cols for cols in columns if self.mask is None or self.mask.covers(rows, cols) is not False]
+
+    def keeps_weights(self) -> bool:
+        """Whether there is one tile, and it may be kept."""
+        height, width = self._tile_shape()
+        is_one = self.queries <= height and self.keys <= width
+        return self.keep and is_one and math.prod(self.batch) * self.queries * self.keys <= MOST_KEPT
 
     def finish(self, scores: Tensor, rows: slice, cols: slice) -> Tensor:
         """Add the bias and forbid what the mask forbids; scores may be overwritten."""
@@ -78,20 +87,22 @@ class Sweep(NamedTuple):
         return max(budget // max(min(width, self.keys), 1), 16), width
 
 
-def forward(tiles: Tiles, sweep: Sweep) -> tuple[Tensor, Tensor]:
-    """Output (*batch, queries, value_dim) and log_mass (*batch, queries), in the accumulation dtype."""
+def forward(tiles: Tiles, sweep: Sweep) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Output (*batch, queries, value_dim) and log_mass (*batch, queries), in the accumulation dtype; kept weights."""
     output = sweep.value.new_empty(*sweep.batch, sweep.queries, sweep.value.shape[-1])
     log_mass = output.new_empty(*sweep.batch, sweep.queries)
+    weights = None
     for rows, columns in sweep.blocks():
-        output[..., rows, :], log_mass[..., rows] = pool_rows(tiles, sweep, rows, columns)
-    return output, log_mass
+        output[..., rows, :], log_mass[..., rows], weights = pool_rows(tiles, sweep, rows, columns)
+    return output, log_mass, weights
 
 
-def pool_rows(tiles: Tiles, sweep: Sweep, rows: slice, columns: list[slice]) -> tuple[Tensor, Tensor]:
-    """One block of queries by online softmax: (*batch, rows, value_dim) and (*batch, rows)."""
+def pool_rows(tiles: Tiles, sweep: Sweep, rows: slice, columns: list[slice]) -> tuple[Tensor, Tensor, Tensor | None]:
+    """One block of queries by online softmax: (*batch, rows, value_dim) and (*batch, rows); kept weights."""
     value = sweep.value
     peak = value.new_full((*sweep.batch, rows.stop - rows.start, 1), -math.inf)
     total, pooled = torch.zeros_like(peak), value.new_zeros(*peak.shape[:-1], value.shape[-1])
+    mass = None
     for cols in columns:
         scores = sweep.finish(tiles.scores(rows, cols), rows, cols)
         new_peak = torch.maximum(peak, scores.amax(-1, keepdim=True))
@@ -104,8 +115,10 @@ def pool_rows(tiles: Tiles, sweep: Sweep, rows: slice, columns: list[slice]) -> 
         pooled.mul_(shrink).add_((mass if kept is None else mass * kept) @ value[..., cols, :])
         peak = new_peak
     empty = total == 0
-    pooled.div_(total.masked_fill(empty, 1.0))
-    return pooled, total.log_().add_(peak).masked_fill_(empty, -math.inf).squeeze(-1)
+    divisor = total.masked_fill(empty, 1.0)
+    pooled.div_(divisor)
+    weights = mass.div_(divisor) if mass is not None and sweep.keeps_weights() else None
+    return pooled, total.log_().add_(peak).masked_fill_(empty, -math.inf).squeeze(-1), weights
 
 
 class Gradients(NamedTuple):
@@ -123,10 +136,11 @@ def backward(
     log_mass: Tensor,
     grad_output: Tensor,
     grad_log_mass: Tensor,
+    kept_weights: Tensor | None,
     needs_value: bool,
     needs_bias: bool,
 ) -> Gradients:
-    """With weights P: dS = P (dO v' - dO'o + dlog_mass), each tile's weights recomputed from log_mass."""
+    """With weights P: dS = P (dO v' - dO'o + dlog_mass), each tile's weights kept, or recomputed from log_mass."""
     value = sweep.value
     grad_value = torch.zeros_like(value) if needs_value else None
     grad_bias = None
@@ -136,13 +150,14 @@ def backward(
     needs_scores = needs_bias or any(tiles.needs)
     base = log_mass.masked_fill(log_mass == -math.inf, 0.0).unsqueeze(-1)
     mean = ((grad_output * output).sum(-1) - grad_log_mass).unsqueeze(-1)
+    own_batch = common_batch(*tiles.operands)
     for rows, columns in sweep.blocks():
         grad_rows = grad_output[..., rows, :]
         for cols in columns:
-            own = tiles.scores(rows, cols)
-            own_shape = own.shape
-            scores = sweep.finish(own, rows, cols)
-            weights = exp_(_less(scores, base[..., rows, :]))
+            weights = kept_weights
+            if weights is None:
+                scores = sweep.finish(tiles.scores(rows, cols), rows, cols)
+                weights = exp_(_less(scores, base[..., rows, :]))
             kept = sweep.kept(rows, cols, weights)
             if grad_value is not None:
                 dropped = weights if kept is None else weights * kept
@@ -155,7 +170,7 @@ def backward(
             if grad_bias is not None:
                 add_shared(_bias_tile(grad_bias, rows, cols), grad)
             if any(tiles.needs):
-                tiles.backward(rows, cols, grad if grad.shape == own_shape else grad.sum_to_size(own_shape))
+                tiles.backward(rows, cols, grad.sum_to_size(*own_batch, *grad.shape[-2:]))
     return Gradients(tiles.gradients() if any(tiles.needs) else [None] * len(tiles.needs), grad_value, grad_bias)
 
 

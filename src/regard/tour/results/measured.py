@@ -14,11 +14,11 @@ Found = dict[str, dict[str, dict[int, list[float]]]]
 
 
 def timed(files: Mapping[str, Page]) -> Measured:
-    """Seconds against tokens, for each device, direction and size, of every form that was kept."""
+    """Seconds against tokens, for each device, direction and size, of every form that was kept, called from Python."""
     found: Found = {}
     for page in files.values():
         for row in page["rows"]:
-            if "tokens" in row and isinstance(row.get("seconds"), dict):
+            if "tokens" in row and isinstance(row.get("seconds"), dict) and not row.get("captured"):
                 for name, times in row["seconds"].items():
                     _note(found, _place(page, row), _form(name, row), row["tokens"], times["median"])
     return _series(found)
@@ -71,4 +71,4 @@ def _look(form: str) -> str:
     """One look for each form, on every chart."""
     if form.startswith("regard"):
         return "c2" if "within" in form else "c0"
-    return "c3" if "compile" in form else "c4"
+    return ("c3" if "compile" in form else "c4") + (" dashed" if "product" in form else "")

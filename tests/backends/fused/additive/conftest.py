@@ -18,6 +18,7 @@ def _small_tiles(monkeypatch):
     monkeypatch.setattr(tables, "PULL_UNITS", 4)
     monkeypatch.setattr(tables, "SPAN", 2)
     monkeypatch.setattr(plan, "LEAST_TOKENS", 1)
+    monkeypatch.setattr(plan, "LEAST_WORK", 1)
 
 
 @pytest.fixture

@@ -58,6 +58,13 @@ def test_few_tokens_do_not_pay_for_their_features(monkeypatch, queries, keys, li
     assert (plan_of(drawn(queries, keys, tolerance=2e-3)).rank > 0) == lifted
 
 
+@pytest.mark.parametrize(("least", "recorded", "lifted"), [(128**2 * 4, 0, 1), (128**2 * 4 + 1, 0, 0), (2**31, 1, 1)])
+def test_little_work_does_not_pay_for_more_launches_unless_a_graph_records_them(monkeypatch, least, recorded, lifted):
+    monkeypatch.setattr(module, "LEAST_WORK", least)
+    monkeypatch.setattr(module, "is_recorded", lambda device: bool(recorded))
+    assert (plan_of(call(tolerance=2e-3)).rank > 0) == lifted
+
+
 def test_the_range_is_that_of_the_score_whatever_the_tokens_are():
     plans = {plan_of(call(tolerance=2e-3, spread=spread, reach=(1.0, 5.0))) for spread in (0.1, 100.0)}
     assert len(plans) == 1

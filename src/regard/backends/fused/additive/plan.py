@@ -7,6 +7,7 @@ import torch
 from regard.backends.fused.additive.lift import WIDEST, lift_for
 from regard.backends.problem import Problem
 from regard.scores.forms import AdditiveForm
+from regard.watched import is_recorded, is_watched
 
 # Bound on the error of each tanh of an exact score and of its derivative, in units of float32's eps: a handful of
 # roundings, and the exponentials' own.
@@ -15,6 +16,9 @@ EXACT_ERROR = 16.0
 OWN_ROUNDING = {torch.bfloat16: 2.0**-8}
 # Fewer tokens than this do not pay for their features.
 LEAST_TOKENS = 128
+# Pairs times hidden units below which the host, launching kernels one by one, takes longer than the GPU: there the
+# exact form, which has half as many, is the faster one.
+LEAST_WORK = 2**31
 
 
 class Plan(NamedTuple):
@@ -32,12 +36,19 @@ def plan(problem: Problem, *, gradient: bool) -> Plan:
     assert isinstance(form, AdditiveForm)
     exact = Plan(0, 0.0, 0.0, EXACT_ERROR * torch.finfo(torch.float32).eps)
     tolerance = OWN_ROUNDING.get(form.query.dtype) if problem.tolerance is None else problem.tolerance
-    if tolerance is None or tolerance <= exact.error or min(problem.queries, problem.keys) < LEAST_TOKENS:
+    if tolerance is None or tolerance <= exact.error or _is_short(problem):
         return exact
     rank, error = _promise(*form.reach, tolerance, gradient)
     if not rank or rank * form.query.shape[-1] > WIDEST:
         return exact
     return Plan(rank, *form.reach, error)
+
+
+def _is_short(problem: Problem) -> bool:
+    """Whether the exact form is done sooner."""
+    if min(problem.queries, problem.keys) < LEAST_TOKENS:
+        return True
+    return problem.work < LEAST_WORK and (is_watched() or not is_recorded(problem.value.device))
 
 
 def _promise(query_reach: float, key_reach: float, tolerance: float, gradient: bool) -> tuple[int, float]:
