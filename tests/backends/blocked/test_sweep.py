@@ -126,33 +126,40 @@ def test_the_online_softmax_is_exact_when_the_largest_score_comes_last(monkeypat
     bounds.assert_same(found.log_mass, exact.log_mass)
 
 
+@pytest.mark.parametrize("kept", [0, 2**21])
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("score", ["softcap", "additive per head"])
-def test_weights_that_are_kept_give_the_same_gradients(score, mask):
-    """The contracts have the smallest tiles, where nothing is kept."""
+def test_gradients_are_right_whether_scores_are_kept_or_formed_again(score, mask, kept, monkeypatch):
+    monkeypatch.setitem(sweep.TILE_ELEMENTS, "cpu", 1)
+    monkeypatch.setattr(sweep, "MOST_KEPT", kept)
     assert disagreements(Case(score, mask, torch.float32), "blocked") == []
 
 
-def sweeps_of_scores(monkeypatch, tokens, *, heads=1):
-    """How often a forward and a backward pass form the scores of a tile."""
+def test_the_scores_of_a_small_problem_are_formed_once_and_of_others_twice(monkeypatch):
     formed, scores = [], DotTiles.scores
     monkeypatch.setattr(DotTiles, "scores", lambda *at: formed.append(at[1:]) or scores(*at))
-    query = torch.randn(heads, tokens, 2, requires_grad=True)
-    regard.attend(query, query, query, "dot", backend="blocked").sum().backward()
-    return len(formed)
-
-
-def test_the_weights_of_one_small_tile_are_kept_and_no_others(monkeypatch):
-    assert sweeps_of_scores(monkeypatch, 100) == 1
-    tiles = len(visited(make(600, 600)))
-    assert tiles > 1
-    assert sweeps_of_scores(monkeypatch, 600) == 2 * tiles
+    monkeypatch.setitem(sweep.TILE_ELEMENTS, "cpu", 1)
     monkeypatch.setattr(sweep, "MOST_KEPT", 3 * 100 * 100)
-    assert sweeps_of_scores(monkeypatch, 100, heads=3) == 1
-    assert sweeps_of_scores(monkeypatch, 100, heads=4) == 2
+    tiles = len(visited(make(100, 100)))
+    assert tiles > 1
+    for heads, times in [(3, 1), (4, 2)]:
+        formed.clear()
+        query = torch.randn(heads, 100, 2, requires_grad=True)
+        regard.attend(query, query, query, "dot", backend="blocked").sum().backward()
+        assert len(formed) == times * tiles
 
 
-def test_kept_weights_serve_a_second_backward_pass():
+def test_nothing_is_kept_where_no_backward_pass_follows(monkeypatch):
+    asked = []
+    monkeypatch.setattr(Sweep, "room", lambda sweeping: asked.append(sweeping.keep))
+    query = torch.randn(40, 3, requires_grad=True)
+    for gradient in (True, False):
+        with torch.set_grad_enabled(gradient):
+            regard.attend(query, query, query, "dot", backend="blocked")
+    assert asked == [True, False]
+
+
+def test_kept_scores_serve_a_second_backward_pass():
     query = torch.randn(40, 3, requires_grad=True)
     output = regard.attend(query, query, query, "dot", backend="blocked")
     first, again = (torch.autograd.grad(output.sum(), query, retain_graph=True) for _ in range(2))

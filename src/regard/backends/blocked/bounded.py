@@ -23,7 +23,7 @@ def suits(tiles: Tiles, sweep: Sweep) -> bool:
 
 
 def forward(tiles: Tiles, sweep: Sweep) -> tuple[Tensor, Tensor, None]:
-    """Output (*batch, queries, value_dim) and log_mass (*batch, queries), in the accumulation dtype; no weights."""
+    """Output (*batch, queries, value_dim) and log_mass (*batch, queries), in the accumulation dtype; no scores."""
     weighted, ceiling = _weighted_values(sweep)
     reached = tiles.compact and _reaches_every_window(weighted)
     output = weighted.new_empty(*sweep.batch, sweep.queries, sweep.value.shape[-1])
@@ -47,7 +47,7 @@ def forward(tiles: Tiles, sweep: Sweep) -> tuple[Tensor, Tensor, None]:
         if reached:
             far &= total > 0
         if columns and bool(far.any()):
-            output[..., rows, :], log_mass[..., rows], _ = pool_rows(tiles, sweep, rows, columns)
+            output[..., rows, :], log_mass[..., rows] = pool_rows(tiles, sweep, rows, columns)
             continue
         torch.div(pooled, total.masked_fill(total == 0, 1.0), out=output[..., rows, :])
         log_mass[..., rows] = total.squeeze(-1).log_().add_(ceiling)

@@ -14,8 +14,8 @@ ALIGNMENT = 64
 # heap that was given back such a piece holds on to as much: so the rest of a call finds its pages again the next time,
 # for which it would wait otherwise.
 HELD = 3
-# Up to so many weights are kept from a forward to its backward pass: a constant, whatever the number of tokens.
-MOST_KEPT = 2**19
+# Up to so many scores are kept from a forward to its backward pass: a constant, whatever the number of tokens.
+MOST_KEPT = 2**21
 
 
 class TileMemory:

@@ -27,7 +27,7 @@ class Statics(NamedTuple):
     """What is known before any number: how many operands the form has, what else is in the list, the settings.
 
     tanh: additive tiles take tanh itself, because a tolerance is tighter than what their identity promises. keep: a
-    backward pass follows, for which the weights of a small problem are kept.
+    backward pass follows, for which the scores of a small problem are kept.
     """
 
     operands: int
@@ -81,15 +81,15 @@ def _forward(
     dropout: float,
     keep: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Output in value's dtype, log_mass and kept weights in the accumulation dtype; none are (*batch, 0)."""
+    """Output in value's dtype, log_mass and kept scores in the accumulation dtype; none are (*batch, 0)."""
     statics = Statics(operands, has_bias, has_seed, form, scale, softcap, tanh, mask, dropout, keep)
     value = tensors[operands]
     with torch.autocast(value.device.type, enabled=False):
         tiles = _tiles(tensors, statics, [False] * operands)
         sweep = _sweep(tensors, statics, tiles.larger)
-        output, log_mass, weights = (bounded if bounded.suits(tiles, sweep) else sweeps).forward(tiles, sweep)
-        weights = log_mass.new_empty(*sweep.batch, 0) if weights is None else weights
-        return output.to(value.dtype), log_mass, weights
+        output, log_mass, scores = (bounded if bounded.suits(tiles, sweep) else sweeps).forward(tiles, sweep)
+        scores = log_mass.new_empty(*sweep.batch, 0) if scores is None else scores
+        return output.to(value.dtype), log_mass, scores
 
 
 def _fake(tensors, *statics):
@@ -117,18 +117,18 @@ def _backward(
 ) -> list[Tensor]:
     """A gradient for each tensor, empty where `needs` is False.
 
-    results: the gradients of output and log_mass, then output, log_mass and kept weights.
+    results: the gradients of output and log_mass, then output, log_mass and kept scores.
     """
     statics = Statics(operands, has_bias, has_seed, form, scale, softcap, tanh, mask, dropout, keep)
     value = tensors[operands]
     with torch.autocast(value.device.type, enabled=False):
         tiles = _tiles(tensors, statics, needs[:operands])
         sweep = _sweep(tensors, statics, tiles.larger)
-        grad_output, grad_log_mass, output, log_mass, weights = (x.to(sweep.value.dtype) for x in results)
-        weights = weights if weights.numel() else None
+        grad_output, grad_log_mass, output, log_mass, scores = (x.to(sweep.value.dtype) for x in results)
+        scores = scores if scores.numel() else None
         needs_bias = has_bias and needs[operands + 1]
         found = sweeps.backward(
-            tiles, sweep, output, log_mass, grad_output, grad_log_mass, weights, needs[operands], needs_bias
+            tiles, sweep, output, log_mass, grad_output, grad_log_mass, scores, needs[operands], needs_bias
         )
     grads = [*found.operands, found.value, found.bias]
     grads += [None] * (len(tensors) - len(grads))

@@ -1,7 +1,7 @@
 """Two sweeps over the tiles of the score matrix: online softmax forward, recomputing backward.
 
 Memory is linear in tokens in both directions: one tile at a time exists, and what is kept between the sweeps
-is the output and log_mass, and of a problem that is one tile its weights.
+is the output and log_mass, and the scores where they are few.
 """
 
 import math
@@ -23,8 +23,8 @@ class Sweep(NamedTuple):
     """Everything beside the form: value (*batch, keys, value_dim) in the accumulation dtype, mask, bias, dropout.
 
     seeds: of dropout, with the first axes of the batch, or none: where torch.vmap maps a call, each example has its own
-    seed, or all share one. larger: how many times larger than usual a tile is on a CPU. keep: the weights, for the
-    backward pass, where the whole problem is one small tile.
+    seed, or all share one. larger: how many times larger than usual a tile is on a CPU. keep: scores, if they
+    are few, for the backward pass.
     """
 
     value: Tensor
@@ -46,11 +46,10 @@ class Sweep(NamedTuple):
             rows = slice(i, min(i + height, self.queries))
             yield rows, [cols for cols in columns if self.mask is None or self.mask.covers(rows, cols) is not False]
 
-    def keeps_weights(self) -> bool:
-        """Whether there is one tile, and it may be kept."""
-        height, width = self._tile_shape()
-        is_one = self.queries <= height and self.keys <= width
-        return self.keep and is_one and math.prod(self.batch) * self.queries * self.keys <= MOST_KEPT
+    def room(self) -> Tensor | None:
+        """Where the scores of all pairs are kept, (*batch, queries, keys), if they are."""
+        shape = (*self.batch, self.queries, self.keys)
+        return self.value.new_empty(shape) if self.keep and math.prod(shape) <= MOST_KEPT else None
 
     def finish(self, scores: Tensor, rows: slice, cols: slice) -> Tensor:
         """Add the bias and forbid what the mask forbids; scores may be overwritten."""
@@ -88,23 +87,25 @@ class Sweep(NamedTuple):
 
 
 def forward(tiles: Tiles, sweep: Sweep) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Output (*batch, queries, value_dim) and log_mass (*batch, queries), in the accumulation dtype; kept weights."""
+    """Output (*batch, queries, value_dim) and log_mass (*batch, queries), in the accumulation dtype; kept scores."""
     output = sweep.value.new_empty(*sweep.batch, sweep.queries, sweep.value.shape[-1])
-    log_mass = output.new_empty(*sweep.batch, sweep.queries)
-    weights = None
+    log_mass, kept = output.new_empty(*sweep.batch, sweep.queries), sweep.room()
     for rows, columns in sweep.blocks():
-        output[..., rows, :], log_mass[..., rows], weights = pool_rows(tiles, sweep, rows, columns)
-    return output, log_mass, weights
+        output[..., rows, :], log_mass[..., rows] = pool_rows(tiles, sweep, rows, columns, kept)
+    return output, log_mass, kept
 
 
-def pool_rows(tiles: Tiles, sweep: Sweep, rows: slice, columns: list[slice]) -> tuple[Tensor, Tensor, Tensor | None]:
-    """One block of queries by online softmax: (*batch, rows, value_dim) and (*batch, rows); kept weights."""
+def pool_rows(
+    tiles: Tiles, sweep: Sweep, rows: slice, columns: list[slice], kept_scores: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """One block of queries by online softmax: (*batch, rows, value_dim) and (*batch, rows)."""
     value = sweep.value
     peak = value.new_full((*sweep.batch, rows.stop - rows.start, 1), -math.inf)
     total, pooled = torch.zeros_like(peak), value.new_zeros(*peak.shape[:-1], value.shape[-1])
-    mass = None
     for cols in columns:
         scores = sweep.finish(tiles.scores(rows, cols), rows, cols)
+        if kept_scores is not None:
+            kept_scores[..., rows, cols] = scores
         new_peak = torch.maximum(peak, scores.amax(-1, keepdim=True))
         # A row that has seen no key yet has peak -inf; measured from 0 its mass stays 0 and nothing is NaN.
         base = new_peak.masked_fill(new_peak == -math.inf, 0.0)
@@ -115,10 +116,8 @@ def pool_rows(tiles: Tiles, sweep: Sweep, rows: slice, columns: list[slice]) -> 
         pooled.mul_(shrink).add_((mass if kept is None else mass * kept) @ value[..., cols, :])
         peak = new_peak
     empty = total == 0
-    divisor = total.masked_fill(empty, 1.0)
-    pooled.div_(divisor)
-    weights = mass.div_(divisor) if mass is not None and sweep.keeps_weights() else None
-    return pooled, total.log_().add_(peak).masked_fill_(empty, -math.inf).squeeze(-1), weights
+    pooled.div_(total.masked_fill(empty, 1.0))
+    return pooled, total.log_().add_(peak).masked_fill_(empty, -math.inf).squeeze(-1)
 
 
 class Gradients(NamedTuple):
@@ -136,11 +135,11 @@ def backward(
     log_mass: Tensor,
     grad_output: Tensor,
     grad_log_mass: Tensor,
-    kept_weights: Tensor | None,
+    kept_scores: Tensor | None,
     needs_value: bool,
     needs_bias: bool,
 ) -> Gradients:
-    """With weights P: dS = P (dO v' - dO'o + dlog_mass), each tile's weights kept, or recomputed from log_mass."""
+    """With weights P: dS = P (dO v' - dO'o + dlog_mass), each tile's weights recomputed from log_mass."""
     value = sweep.value
     grad_value = torch.zeros_like(value) if needs_value else None
     grad_bias = None
@@ -154,10 +153,11 @@ def backward(
     for rows, columns in sweep.blocks():
         grad_rows = grad_output[..., rows, :]
         for cols in columns:
-            weights = kept_weights
-            if weights is None:
-                scores = sweep.finish(tiles.scores(rows, cols), rows, cols)
-                weights = exp_(_less(scores, base[..., rows, :]))
+            if kept_scores is None:
+                below = _less(sweep.finish(tiles.scores(rows, cols), rows, cols), base[..., rows, :])
+            else:
+                below = kept_scores[..., rows, cols] - base[..., rows, :]
+            weights = exp_(below)
             kept = sweep.kept(rows, cols, weights)
             if grad_value is not None:
                 dropped = weights if kept is None else weights * kept
