@@ -12,7 +12,7 @@ LOOKS = {
     "textbook, torch.compile": (COLOURS[3], "-", "D"),
     "textbook as a product, torch.compile": (COLOURS[3], "--", "D"),
     "exact": (COLOURS[0], "-", "o"),
-    "tolerance 0.002": (COLOURS[2], "-", "^"),
+    "lifted": (COLOURS[2], "-", "^"),
 }
 
 

@@ -63,7 +63,7 @@ def errors_figure() -> str:
 
 def why_block() -> str:
     """What `regard.why` said of the longest lifted call that was compared, forward and backward."""
-    rows = [row for row in kept("additive-cuda")["rows"] if row["tolerance"] and row["backward"] and row["bound"]]
+    rows = [row for row in kept("additive-cuda")["rows"] if row["tolerance"] and row["backward"]]
     row = max(rows, key=lambda row: row["tokens"])
     said = row["bound"].replace("; ", ";\n    ").replace(": ", ":\n    ")
     call = f"{_size_of(row['batch'], row['tokens'])}, tolerance={row['tolerance']:g}, gradients wanted"

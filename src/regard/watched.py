@@ -23,8 +23,3 @@ def is_plain(tensor: Tensor) -> bool:
 def is_readable(tensor: Tensor) -> bool:
     """Whether looking at numbers waits for nobody: on a CPU, and unwatched."""
     return tensor.device.type == "cpu" and is_plain(tensor) and not is_watched()
-
-
-def is_recorded(device: torch.device) -> bool:
-    """Whether a CUDA graph records the call, which is then replayed without the host."""
-    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()

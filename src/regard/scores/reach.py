@@ -8,7 +8,7 @@ a rung of a short ladder, moved while training, fixed at evaluation. Activations
 import torch
 from torch import Tensor
 
-from regard.watched import is_recorded, is_watched
+from regard.watched import is_watched
 
 # Quarters up to 6, halves up to 8.
 LADDER = (*(step / 4 for step in range(4, 25)), 6.5, 7.0, 7.5, 8.0)
@@ -30,7 +30,9 @@ class Reach:
 
     def observe(self, query: Tensor, key: Tensor) -> None:
         """Look at projected tokens (*batch, tokens, hidden) on a GPU, and take over what was seen some calls ago."""
-        if query.device.type != "cuda" or is_watched() or is_recorded(query.device):
+        if is_watched():
+            return
+        if query.device.type != "cuda" or torch.cuda.is_current_stream_capturing():
             return
         if not query.numel() or not key.numel():
             return

@@ -44,6 +44,13 @@ def test_bfloat16_is_as_coarse_as_the_lift_and_float16_is_not():
     assert plan_of(call(torch.bfloat16, tolerance=1e-6)) == EXACT
 
 
+@pytest.mark.parametrize(("least", "lifted"), [(128**2 * 4, True), (128**2 * 4 + 1, False)])
+def test_who_asked_for_no_tolerance_gets_the_lift_where_it_is_faster(monkeypatch, least, lifted):
+    monkeypatch.setattr(module, "LEAST_WORK", least)
+    assert (plan_of(call(torch.bfloat16)).rank > 0) == lifted
+    assert plan_of(call(torch.bfloat16, tolerance=2.0**-8)).rank > 0
+
+
 def test_a_product_may_be_so_wide_and_no_wider():
     rank = plan_of(call(tolerance=2e-3)).rank
     assert rank in RANKS
@@ -56,13 +63,6 @@ def test_a_product_may_be_so_wide_and_no_wider():
 def test_few_tokens_do_not_pay_for_their_features(monkeypatch, queries, keys, lifted):
     monkeypatch.setattr(module, "LEAST_TOKENS", 128)
     assert (plan_of(drawn(queries, keys, tolerance=2e-3)).rank > 0) == lifted
-
-
-@pytest.mark.parametrize(("least", "recorded", "lifted"), [(128**2 * 4, 0, 1), (128**2 * 4 + 1, 0, 0), (2**31, 1, 1)])
-def test_little_work_does_not_pay_for_more_launches_unless_a_graph_records_them(monkeypatch, least, recorded, lifted):
-    monkeypatch.setattr(module, "LEAST_WORK", least)
-    monkeypatch.setattr(module, "is_recorded", lambda device: bool(recorded))
-    assert (plan_of(call(tolerance=2e-3)).rank > 0) == lifted
 
 
 def test_the_range_is_that_of_the_score_whatever_the_tokens_are():

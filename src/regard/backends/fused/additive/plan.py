@@ -7,18 +7,16 @@ import torch
 from regard.backends.fused.additive.lift import WIDEST, lift_for
 from regard.backends.problem import Problem
 from regard.scores.forms import AdditiveForm
-from regard.watched import is_recorded, is_watched
 
 # Bound on the error of each tanh of an exact score and of its derivative, in units of float32's eps: a handful of
 # roundings, and the exponentials' own.
 EXACT_ERROR = 16.0
-# What a dtype's own rounding already costs: without a tolerance, inputs that coarse may be lifted.
+# What a dtype's own rounding already costs: without a tolerance, inputs that coarse may be lifted, from so many pairs
+# times hidden units on. Below that a call waits for the launches of its kernels, and the exact form has half as many.
 OWN_ROUNDING = {torch.bfloat16: 2.0**-8}
+LEAST_WORK = 2**31
 # Fewer tokens than this do not pay for their features.
 LEAST_TOKENS = 128
-# Pairs times hidden units below which the host, launching kernels one by one, takes longer than the GPU: there the
-# exact form, which has half as many, is the faster one.
-LEAST_WORK = 2**31
 
 
 class Plan(NamedTuple):
@@ -35,20 +33,15 @@ def plan(problem: Problem, *, gradient: bool) -> Plan:
     form = problem.form
     assert isinstance(form, AdditiveForm)
     exact = Plan(0, 0.0, 0.0, EXACT_ERROR * torch.finfo(torch.float32).eps)
-    tolerance = OWN_ROUNDING.get(form.query.dtype) if problem.tolerance is None else problem.tolerance
-    if tolerance is None or tolerance <= exact.error or _is_short(problem):
+    tolerance = problem.tolerance
+    if tolerance is None and problem.work >= LEAST_WORK:
+        tolerance = OWN_ROUNDING.get(form.query.dtype)
+    if tolerance is None or tolerance <= exact.error or min(problem.queries, problem.keys) < LEAST_TOKENS:
         return exact
     rank, error = _promise(*form.reach, tolerance, gradient)
     if not rank or rank * form.query.shape[-1] > WIDEST:
         return exact
     return Plan(rank, *form.reach, error)
-
-
-def _is_short(problem: Problem) -> bool:
-    """Whether the exact form is done sooner."""
-    if min(problem.queries, problem.keys) < LEAST_TOKENS:
-        return True
-    return problem.work < LEAST_WORK and (is_watched() or not is_recorded(problem.value.device))
 
 
 def _promise(query_reach: float, key_reach: float, tolerance: float, gradient: bool) -> tuple[int, float]:
