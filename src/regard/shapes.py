@@ -26,6 +26,19 @@ def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
+def check_int(argument: str, number: object, least: int = 1) -> None:
+    """Refuse what is not a whole number of so many at least; a size that a tracer left open is one."""
+    if isinstance(number, torch.SymInt):
+        return
+    if isinstance(number, bool) or not isinstance(number, int) or number < least:
+        raise RegardError(
+            argument,
+            got=repr(number),
+            needed=f"a whole number, at least {least}",
+            repair="Pass the size of that axis.",
+        )
+
+
 def is_autocast(device: torch.device) -> bool:
     """Whether autocast is on where the tensor is; tensors without numbers, on "meta", have none."""
     return device.type != "meta" and torch.is_autocast_enabled(device.type)

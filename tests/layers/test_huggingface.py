@@ -1,6 +1,7 @@
 """`attention_interface`, called as transformers calls it, equals their eager attention written out here."""
 
 import functools
+import re
 
 import pytest
 import torch
@@ -192,6 +193,10 @@ def test_a_cap_of_zero_is_none_and_a_negative_one_is_refused():
         ({"query": None}, "query: got NoneType"),
         ({"attention_mask": [1]}, "attention_mask: got list"),
         ({"s_aux": [0] * 6}, "s_aux: got list"),
+        ({"s_aux": torch.zeros(5)}, "s_aux: got float32 (5,)"),
+        ({"s_aux": torch.zeros(6, dtype=torch.int64)}, "s_aux: got int64"),
+        ({"sliding_window": 0}, "sliding_window: got 0"),
+        ({"sliding_window": 2.0}, "sliding_window: got 2.0"),
         ({"scaling": "a"}, "scaling: got 'a'"),
         ({"scaling": float("nan")}, "scaling: got nan"),
         ({"attention_mask": torch.zeros(2, 1, 5, 11), "position_bias": torch.zeros(3, 4, 4)}, "position_bias: got"),
@@ -200,7 +205,7 @@ def test_a_cap_of_zero_is_none_and_a_negative_one_is_refused():
 def test_what_cannot_be_is_refused_by_name(settings, said):
     query, key, value = torch.randn(2, 6, 5, 4), torch.randn(2, 2, 11, 4), torch.randn(2, 2, 11, 3)
     call = {"query": query, "key": key, "value": value, "attention_mask": None} | settings
-    with pytest.raises(RegardError, match=said):
+    with pytest.raises(RegardError, match=re.escape(said)):
         attention_interface(Module(), **call)
 
 

@@ -122,6 +122,10 @@ REFUSED = {
         "heads: got None, with attn_mask bool (6, 5, 7) on cpu; needed the number of heads, which divides "
         "the first axis, (batch * heads). Pass heads= as the layer was given num_heads.",
     ),
+    "heads that are no number": (
+        lambda: Mask.from_multihead(random(B * H, Q, K), heads=2.0),
+        "heads: got 2.0; needed a whole number, at least 1. Pass the size of that axis.",
+    ),
     "heads that do not divide": (
         lambda: Mask.from_multihead(random(B * H, Q, K), heads=4),
         "heads: got 4, with attn_mask bool (6, 5, 7) on cpu; needed the number of heads, which divides "

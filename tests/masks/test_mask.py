@@ -147,6 +147,26 @@ def test_select_follows_the_first_batch_axis():
     assert torch.equal(chosen, dense(mask)[rows])
 
 
+@pytest.mark.parametrize("rows", [[0, 2], [-1, 0]])
+def test_select_refuses_rows_that_are_not_there(rows):
+    with pytest.raises(RegardError, match="needed numbers from 0 to 1, the rows of the mask"):
+        Mask.lengths(ints(B)).select(torch.tensor(rows))
+
+
+@pytest.mark.parametrize("mask", [Mask.causal(), Mask.lengths(ints(B)), Mask.keys(ints(B, K, high=2).bool())], ids=str)
+@pytest.mark.parametrize("number", [-1, 2.0, True])
+def test_numbers_of_keys_are_whole(mask, number):
+    for attempt in (
+        lambda: mask.grow(number, 1),
+        lambda: mask.grow(K, number),
+        lambda: mask.draw(queries=number),
+        lambda: mask.draw(keys=number),
+        lambda: mask.to_sdpa((B,), number, K),
+    ):
+        with pytest.raises(RegardError, match="needed a whole number, at least 0"):
+            attempt()
+
+
 def test_select_leaves_alone_what_is_shared():
     rows = torch.tensor([0, 0, 0])
     shared = Mask.lengths(torch.tensor(4)) & Mask.keys(torch.ones(1, K) > 0) & Mask.keep(torch.ones(Q, K) > 0)

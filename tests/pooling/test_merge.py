@@ -158,6 +158,8 @@ def test_parts_that_do_not_belong_together_are_refused():
         regard.merge([Attended(torch.zeros(5, 2), torch.zeros(4))])
     with pytest.raises(RegardError, match="parts: got"):
         regard.merge(record(5, 2))
+    with pytest.raises(RegardError, match="needed tensors"):
+        regard.merge([Attended(1, 2)])
 
 
 def test_parts_live_on_one_device():

@@ -22,7 +22,7 @@ from regard.scores.dot import check_finite, check_softcap
 from regard.scores.forms import DotForm, Form
 from regard.scores.names import ScoreLike, named_score
 from regard.scores.score import check_equal_dims
-from regard.shapes import check_inputs, check_tensor, describe, is_autocast
+from regard.shapes import check_inputs, check_int, check_tensor, describe, is_autocast
 
 
 def attention_interface(
@@ -78,7 +78,8 @@ def attention_interface(
     if position_bias is not None:
         bias = position_bias if bias is None else _sum(bias, position_bias)
     form, sink = _form(query, key, score, scaling, softcap)
-    sink = sink if s_aux is None else s_aux
+    if s_aux is not None:
+        sink = _checked_sink(s_aux, query)
     problem, sink = heads_problem(form, value, sink, Settings(mask, bias, dropout))
     weights = None
     if kwargs.get("output_attentions"):
@@ -130,6 +131,7 @@ def _mask_and_bias(
 def _by_position(queries: int, is_causal: bool, sliding_window: int | None) -> Mask | None:
     """Causality and window; a single causal query stands at the end and sees everything before it."""
     if sliding_window is not None:
+        check_int("sliding_window", sliding_window)
         back = sliding_window - 1
         return Mask.window(back, 0 if is_causal else back, align="lower_right")
     return Mask.causal(align="lower_right") if is_causal and queries > 1 else None
@@ -153,6 +155,17 @@ def _check_optional(name: str, given: object) -> None:
         raise RegardError(
             name, got=describe(given), needed="a torch.Tensor, or None", repair="Convert it with torch.as_tensor."
         )
+
+
+def _checked_sink(s_aux: Tensor, query: Tensor) -> Tensor:
+    if s_aux.shape != query.shape[1:2] or not s_aux.is_floating_point() or s_aux.device != query.device:
+        raise RegardError(
+            "s_aux",
+            got=describe(s_aux),
+            needed=f"a logit for each of the {query.shape[1]} heads, floating point on {query.device}",
+            repair="Pass the sinks of this layer, one for each head.",
+        )
+    return s_aux
 
 
 def _check_heads(query: Tensor, key: Tensor, value: Tensor) -> None:

@@ -21,8 +21,7 @@ from regard.pooling import Attended
 from regard.pooling.attend import pool, pool_inspect, pool_with_weights
 from regard.pooling.prepare import Settings, check_dropout
 from regard.scores.names import ScoreLike
-from regard.scores.score import check_positive_int
-from regard.shapes import check_inputs, describe
+from regard.shapes import check_inputs, check_int, describe
 
 if TYPE_CHECKING:
     from regard.sharding.ring import Group
@@ -85,8 +84,8 @@ class MultiHeadAttention(nn.Module):
     ) -> None:
         """Check the sizes and draw the weights."""
         super().__init__()
-        check_positive_int("dim", dim)
-        check_positive_int("heads", heads)
+        check_int("dim", dim)
+        check_int("heads", heads)
         check_dropout(dropout)
         self.heads = heads
         self.kv_heads = check_kv_heads(heads, heads if kv_heads is None else kv_heads)
@@ -97,7 +96,7 @@ class MultiHeadAttention(nn.Module):
         output_dim = dim if output_dim is None else output_dim
         sizes = {"head_dim": self.head_dim, "value_head_dim": self.value_head_dim}
         for name, size in {"key_dim": key_dim, "value_dim": value_dim, "output_dim": output_dim, **sizes}.items():
-            check_positive_int(name, size)
+            check_int(name, size)
         self.dropout = dropout
         self.score = as_head_score(score, heads, self.kv_heads, self.head_dim)
         self.position_bias = check_position_bias(position_bias, heads)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from regard.scores.score import check_positive_int
+from regard.shapes import check_int
 
 
 class Alibi(nn.Module):
@@ -20,7 +20,7 @@ class Alibi(nn.Module):
     def __init__(self, heads: int) -> None:
         """Nothing to learn: the slopes follow from the number of heads."""
         super().__init__()
-        check_positive_int("heads", heads)
+        check_int("heads", heads)
         self.heads = heads
 
     def slopes(self, device: torch.device | None = None) -> Tensor:

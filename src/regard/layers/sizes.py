@@ -6,12 +6,12 @@ from torch import Tensor
 
 from regard.errors import RegardError
 from regard.layers.positions import Alibi
-from regard.scores.score import check_positive_int
+from regard.shapes import check_int
 
 
 def check_kv_heads(heads: int, kv_heads: int) -> int:
     """kv_heads, which must divide heads."""
-    check_positive_int("kv_heads", kv_heads)
+    check_int("kv_heads", kv_heads)
     if heads % kv_heads:
         raise RegardError(
             "kv_heads",

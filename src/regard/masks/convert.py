@@ -9,7 +9,7 @@ from regard.errors import RegardError
 from regard.masks.checks import Call, check_bool
 from regard.masks.tensors import Keys, Matrix
 from regard.masks.words import Both, Not, Word
-from regard.shapes import describe
+from regard.shapes import check_int, describe
 
 
 def from_multihead(attn_mask: Tensor | None, key_padding_mask: Tensor | None, heads: int | None) -> Word:
@@ -51,6 +51,8 @@ def from_sdpa(attn_mask: Tensor) -> Word:
 
 def to_sdpa(word: Word, batch: Sequence[int], queries: int, keys: int) -> Tensor:
     """A boolean (*batch, queries, keys), True keeping, on the mask's device; shared axes share memory."""
+    for argument, number in (("queries", queries), ("keys", keys)):
+        check_int(argument, number, least=0)
     device = word.told().device or torch.device("cpu")
     placed = word.place(Call(tuple(batch), queries, keys, device))
     return placed.tile(slice(0, queries), slice(0, keys), device).expand(*batch, queries, keys)
@@ -70,7 +72,9 @@ def _split_heads(attn_mask: Tensor, heads: int | None) -> Tensor:
     if attn_mask.ndim > 3:
         repair = "Flatten the batch axes and heads, or write Mask.drop(m)."
         raise RegardError("attn_mask", got=describe(attn_mask), needed=f"a boolean tensor {shape}", repair=repair)
-    if heads is None or heads < 1 or attn_mask.shape[0] % heads:
+    if heads is not None:
+        check_int("heads", heads)
+    if heads is None or attn_mask.shape[0] % heads:
         raise RegardError(
             "heads",
             got=f"{heads}, with attn_mask {describe(attn_mask)}",

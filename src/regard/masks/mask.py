@@ -11,7 +11,7 @@ from regard.masks import convert, tensors, words
 from regard.masks.checks import Call, check_bool, check_integer, refuse_bare
 from regard.masks.draw import draw
 from regard.masks.placed import Placed
-from regard.shapes import describe
+from regard.shapes import check_int, describe
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -223,6 +223,8 @@ class Mask:
 
     def grow(self, old_keys: int, new_keys: int) -> "Mask":
         """The mask after `new_keys` keys that everyone may see were appended to `old_keys`."""
+        for argument, number in (("old_keys", old_keys), ("new_keys", new_keys)):
+            check_int(argument, number, least=0)
         return Mask(self._word.grow(old_keys, new_keys, True))
 
     def to(self, device: torch.device | str) -> "Mask":

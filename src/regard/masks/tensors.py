@@ -11,6 +11,7 @@ from regard.masks import placed
 from regard.masks.checks import Call, lead, right_align
 from regard.masks.words import Told, Word
 from regard.shapes import describe
+from regard.watched import is_readable
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -166,6 +167,13 @@ def _choose(tensor: Tensor, rows: Tensor, batch_axes: int) -> Tensor:
             got=describe(rows),
             needed=f"the device of the mask, {tensor.device}",
             repair="Move one of them: rows.to(device), mask.to(device).",
+        )
+    if is_readable(rows) and rows.numel() and not 0 <= int(rows.min()) <= int(rows.max()) < tensor.shape[0]:
+        raise RegardError(
+            "rows",
+            got=f"rows from {int(rows.min())} to {int(rows.max())}",
+            needed=f"numbers from 0 to {tensor.shape[0] - 1}, the rows of the mask",
+            repair="Number the rows as the mask has them, from 0.",
         )
     return tensor.index_select(0, rows)
 

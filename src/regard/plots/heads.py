@@ -11,7 +11,7 @@ from regard.plots.look import figure_of, new_panels
 from regard.plots.numbers import Numbers
 from regard.plots.tokens import as_labels, check_tokens, name_columns, name_rows, set_as_words, type_of
 from regard.plots.weights import as_heads
-from regard.scores.score import check_positive_int
+from regard.shapes import check_int
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,7 +55,7 @@ def heads(
             "names", got=f"{len(titles)} for {count} heads", needed="one for each head", repair="Leave them out."
         )
     check_darkest(darkest)
-    check_positive_int("columns", columns)
+    check_int("columns", columns)
     width, height = (min(max(SMALLEST, CELL * size), LARGEST) for size in (cells, rows))
     with new_panels(count, columns=columns, same_scales=True) as panels:
         across = min(columns, count)

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 import torch
+from torch import Tensor
 
 from regard.errors import RegardError
 from regard.pooling.attended import Attended
@@ -51,6 +52,13 @@ def _check_parts(parts: Sequence[Attended]) -> list[Attended]:
                 got=f"{type(part).__name__}",
                 needed="records of regard.inspect",
                 repair="Use inspect instead of attend: an output alone does not know its mass.",
+            )
+        if not isinstance(part.output, Tensor) or not isinstance(part.log_mass, Tensor):
+            raise RegardError(
+                "parts",
+                got=f"output {describe(part.output)} with log_mass {describe(part.log_mass)}",
+                needed="tensors",
+                repair="Convert them with torch.as_tensor.",
             )
         if part.output.shape[:-1] != part.log_mass.shape:
             raise RegardError(

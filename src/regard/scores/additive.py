@@ -8,7 +8,8 @@ from torch.nn import functional
 
 from regard.scores.forms import AdditiveForm
 from regard.scores.reach import Reach
-from regard.scores.score import Score, align_batch, check_dim, check_dtype, check_positive_int
+from regard.scores.score import Score, align_batch, check_dim, check_dtype
+from regard.shapes import check_int
 
 
 class Additive(Score):
@@ -25,9 +26,9 @@ class Additive(Score):
     def __init__(self, query_dim: int, key_dim: int, hidden_dim: int) -> None:
         """Draw the projections as a linear layer does, and w likewise."""
         super().__init__()
-        check_positive_int("query_dim", query_dim)
-        check_positive_int("key_dim", key_dim)
-        check_positive_int("hidden_dim", hidden_dim)
+        check_int("query_dim", query_dim)
+        check_int("key_dim", key_dim)
+        check_int("hidden_dim", hidden_dim)
         self.hidden_dim = hidden_dim
         self.query_weight: nn.Parameter | None = nn.Parameter(_uniform(hidden_dim, query_dim))
         self.key_weight: nn.Parameter | None = nn.Parameter(_uniform(hidden_dim, key_dim))
@@ -40,7 +41,7 @@ class Additive(Score):
         score = cls(1, 1, hidden_dim)
         score.query_weight = score.key_weight = None
         if heads is not None:
-            check_positive_int("heads", heads)
+            check_int("heads", heads)
             score.weight = nn.Parameter(_uniform(heads, hidden_dim))
         return score
 

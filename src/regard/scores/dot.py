@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from regard.errors import RegardError
 from regard.scores.forms import DotForm
-from regard.scores.score import Score, align_batch, check_dim, check_dtype, check_equal_dims, check_positive_int
+from regard.scores.score import Score, align_batch, check_dim, check_dtype, check_equal_dims
+from regard.shapes import check_int
 
 
 class ScaledDot(Score):
@@ -27,7 +28,7 @@ class ScaledDot(Score):
         self.scale = None if scale is None else float(scale)
         self.softcap = None if softcap is None else float(softcap)
         if sink is not None:
-            check_positive_int("sink", sink)
+            check_int("sink", sink)
         self.sink = None if sink is None else nn.Parameter(torch.zeros(sink))
 
     def pair(self, query: Tensor, key: Tensor) -> DotForm:
@@ -98,12 +99,12 @@ class Bilinear(Score):
     def __init__(self, query_dim: int, key_dim: int, *, scale: float | None = None, heads: int | None = None) -> None:
         """Draw M so that scores of unit-variance tokens have about unit variance."""
         super().__init__()
-        check_positive_int("query_dim", query_dim)
-        check_positive_int("key_dim", key_dim)
+        check_int("query_dim", query_dim)
+        check_int("key_dim", key_dim)
         check_finite("scale", scale)
         shape = (query_dim, key_dim)
         if heads is not None:
-            check_positive_int("heads", heads)
+            check_int("heads", heads)
             shape = (heads, *shape)
         self.query_dim = query_dim
         self.key_dim = key_dim

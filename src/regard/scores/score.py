@@ -80,17 +80,6 @@ def check_dtype(argument: str, tokens: Tensor, parameter: Tensor, score: str) ->
         )
 
 
-def check_positive_int(argument: str, number: object) -> None:
-    """Refuse sizes that are not whole and positive."""
-    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-        raise RegardError(
-            argument,
-            got=repr(number),
-            needed="a whole number, at least 1",
-            repair="Pass the size of that axis.",
-        )
-
-
 def align_batch(parameter: Tensor, tokens: Tensor) -> Tensor:
     """Give a parameter (*axes, dim) the rank of prepared tokens, (1, ..., *axes, 1, dim)."""
     aligned = parameter.unsqueeze(-2)
