@@ -15,6 +15,11 @@ def is_watched() -> bool:
     )
 
 
+def is_packed() -> bool:
+    """Whether somebody packs what is kept for a backward pass, as a checkpoint does: it wants the same kept again."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+
+
 def is_plain(tensor: Tensor) -> bool:
     """Whether a tensor is torch's own: a subclass watches what becomes of it."""
     return type(tensor) in (Tensor, torch.nn.Parameter)

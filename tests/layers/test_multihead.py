@@ -277,6 +277,10 @@ def test_a_gate_that_learns_is_switched_in_place():
     assert gate.grad is not None
     layer.switch_on()
     assert gate.tolist() == [1, 1]
+    layer.head_gate = None
+    layer.switch_off(0)
+    assert layer.head_gate.tolist() == [0, 1]
+    assert not isinstance(layer.head_gate, nn.Parameter)
 
 
 @pytest.mark.parametrize("heads", [{0, 1}, np.array([0, 1]), range(2), (np.int64(0), 1)], ids=str)

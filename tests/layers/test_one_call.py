@@ -53,11 +53,31 @@ def replaced_output(layer):
     layer.output = nn.Sequential(layer.output)
 
 
+def patched_output(layer):
+    layer.output.forward = layer.output.forward
+
+
+class Joining(MultiHeadAttention):
+    """Joins heads in its own way."""
+
+    def join(self, heads):
+        return -super().join(heads)
+
+
+def test_a_layer_that_joins_heads_otherwise_does_so_without_gradients_too(calls):
+    layer, tokens = Joining(DIM, HEADS).eval(), torch.randn(3, 5, DIM)
+    with torch.no_grad():
+        without = layer(tokens)
+    assert calls == []
+    torch.testing.assert_close(without, layer(tokens))
+
+
 CHANGES = {
     "a head is off": lambda layer: layer.switch_off(0),
     "training": lambda layer: layer.train(),
     "a hook": refusing_hook,
     "another output": replaced_output,
+    "another forward": patched_output,
     "half precision": lambda layer: layer.bfloat16(),
     "another score": lambda layer: setattr(layer, "score", scores.Cosine()),
     "another scale": lambda layer: setattr(layer, "score", scores.ScaledDot(1.0)),

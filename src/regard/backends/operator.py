@@ -67,6 +67,7 @@ def operator(name: str, directions: Directions, *, backend: str, refusal: str) -
             ctx.kept = len(output)
             ctx.save_for_backward(*output, *tensors)
             ctx.mark_non_differentiable(*output[2:])
+            ctx.set_materialize_grads(False)  # zeros for what has no gradient would be as large as what is kept
 
         @staticmethod
         def jvp(ctx, *tangents):
@@ -74,6 +75,8 @@ def operator(name: str, directions: Directions, *, backend: str, refusal: str) -
 
         @staticmethod
         def backward(ctx, *grads):
+            needs, saved = list(ctx.needs_input_grad[1:]), list(ctx.saved_tensors)
+            grads = [torch.zeros_like(x) if grad is None else grad for grad, x in zip(grads[:2], saved, strict=False)]
             if any(torch._C._functorch.is_legacy_batchedtensor(grad) for grad in grads):
                 raise RegardError(
                     "backend",
@@ -81,8 +84,7 @@ def operator(name: str, directions: Directions, *, backend: str, refusal: str) -
                     needed="one gradient at a time, or torch.func's transforms",
                     repair='Use torch.func.jacrev, or backend="reference".',
                 )
-            needs, saved = list(ctx.needs_input_grad[1:]), list(ctx.saved_tensors)
-            results, tensors = [*grads[:2], *saved[: ctx.kept]], saved[ctx.kept :]
+            results, tensors = [*grads, *saved[: ctx.kept]], saved[ctx.kept :]
             if torch.is_grad_enabled() or not _is_plain([*results, *tensors]):
                 found = Gradient.apply(ctx.statics, needs, len(results), *results, *tensors)
             else:

@@ -35,6 +35,9 @@ def switch(layer: "MultiHeadAttention", heads: int | Iterable[int], factor: floa
         return
     gate = layer.output.weight.new_ones(layer.heads) if layer.head_gate is None else layer.head_gate.clone()
     gate[chosen] = factor
+    if "head_gate" in layer._parameters:  # of a gate that learnt and was taken away the name is left
+        del layer.head_gate
+        layer.register_buffer("head_gate", None, persistent=False)
     layer.head_gate = None if bool((gate == 1).all()) else gate
 
 

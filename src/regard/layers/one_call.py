@@ -88,6 +88,8 @@ def _are_plain(inner: nn.Module | None, output: nn.Module | None) -> bool:
         type(inner) is Projections
         and type(output) is nn.Linear
         and inner.packed
+        and "forward" not in inner.__dict__
+        and "forward" not in output.__dict__
         and not (inner._forward_hooks or inner._forward_pre_hooks)
         and not (output._forward_hooks or output._forward_pre_hooks)
     )

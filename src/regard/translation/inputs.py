@@ -4,16 +4,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-import numpy as np
 import torch
 
 from regard.errors import RegardError
 from regard.translation.counts import count_of
 from regard.translation.folder import Loaded
 from regard.translation.search.limits import MOST_TOKENS, Limits
+from regard.translation.search.penalty import checked_strength
 from regard.translation.search.width import width_of
-
-STRONGEST = 20  # a length penalty beyond it overflows, and ranks by length alone long before
 
 
 @dataclass(frozen=True)
@@ -72,17 +70,7 @@ def _strings_in(argument: str, texts: Iterator[str]) -> Iterator[str]:
 
 def strength_of(strength: object) -> float:
     """Of a length penalty; 1 where none is given."""
-    if strength is None:
-        return 1.0
-    is_number = isinstance(strength, int | float | np.integer | np.floating) and not isinstance(strength, bool)
-    if not is_number or not abs(strength) <= STRONGEST:
-        raise RegardError(
-            "length_penalty",
-            got=f"{strength!r}",
-            needed=f"a number from -{STRONGEST} to {STRONGEST}",
-            repair="0 ranks by probability alone, 1 nearly by the mean over tokens.",
-        )
-    return float(strength)
+    return 1.0 if strength is None else checked_strength(strength)
 
 
 def batch_size_of(batch_size: int) -> int:

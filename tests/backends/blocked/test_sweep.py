@@ -7,6 +7,8 @@ import torch
 from tests import bounds
 from tests.contracts.agreement import Case, build, disagreements
 from tests.contracts.cases import MASKS
+from torch.utils.checkpoint import checkpoint
+from torch.utils.flop_counter import FlopCounterMode
 
 import regard
 from regard import Mask
@@ -156,7 +158,31 @@ def test_nothing_is_kept_where_no_backward_pass_follows(monkeypatch):
     for gradient in (True, False):
         with torch.set_grad_enabled(gradient):
             regard.attend(query, query, query, "dot", backend="blocked")
-    assert asked == [True, False]
+    regard.attend(*(query.detach() for _ in range(3)), "dot", backend="blocked")
+    assert asked == [True, False, False]
+
+
+def test_a_checkpoint_is_given_the_same_again_whoever_watches():
+    """It compares what is kept the second time with the first."""
+    query = torch.randn(2, 40, 3, requires_grad=True)
+
+    def attend(tokens):
+        return regard.attend(tokens, tokens, tokens, "dot", backend="blocked")
+
+    (wanted,) = torch.autograd.grad(attend(query).square().sum(), query)
+    output = checkpoint(attend, query, use_reentrant=False)
+    with FlopCounterMode(display=False):
+        (found,) = torch.autograd.grad(output.square().sum(), query)
+    torch.testing.assert_close(found, wanted)
+
+
+def test_the_backward_pass_takes_no_second_room_for_what_is_kept():
+    query = torch.randn(1024, 2, requires_grad=True)
+    output = regard.attend(query, query, query, "dot", backend="blocked").sum()
+    with torch.profiler.profile(profile_memory=True) as profile:
+        output.backward()
+    taken = [event.self_cpu_memory_usage for event in profile.events() if event.name == "aten::zeros"]
+    assert max(taken, default=0) < 1024 * 1024 * 4
 
 
 def test_kept_scores_serve_a_second_backward_pass():

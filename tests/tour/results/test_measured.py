@@ -37,6 +37,20 @@ def test_directions_devices_and_allowed_errors_are_told_apart():
     assert list(both) == ["CPU, forwards and backwards, batch 8, hidden size 128"]
 
 
+def test_a_form_as_a_product_is_dashed_and_replays_are_no_calls():
+    rows = [
+        row(64, seconds={name: {"median": 1.0}}, captured=captured)
+        for name in ("textbook as a product", "textbook as a product, torch.compile")
+        for captured in (False, True)
+    ]
+    rows[1]["seconds"] = rows[3]["seconds"] = {"regard.attend": {"median": 9.0}}
+    (series,) = timed(page(*rows)).values()
+    assert [(one.name, one.kind) for one in series] == [
+        ("textbook as a product", "c4 dashed"),
+        ("textbook as a product, torch.compile", "c3 dashed"),
+    ]
+
+
 def test_memory_is_a_number_or_one_for_each_form_and_forwards_alone_does_not_count():
     rows = [
         row(64, backward=True, peak_bytes={"textbook": 100, "regard.attend": 10}),

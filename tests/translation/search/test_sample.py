@@ -5,7 +5,7 @@ import torch
 from tests.translation.search.toys import random_table
 
 from regard.errors import RegardError
-from regard.translation.search import Effort, greedy, sample
+from regard.translation.search import Effort, Stepped, greedy, sample
 from regard.translation.search.sample import restrict
 from regard.translation.symbols import BEGIN, END, PAD
 
@@ -78,6 +78,44 @@ def test_restrictions():
     assert keep(top_k=3, top_p=0.5) == [False, True, True, False]
 
 
+@pytest.mark.parametrize("temperature", [1e-39, 1e-46, 1e-300])
+def test_a_tiny_temperature_is_greedy(temperature):
+    table = random_table(3, 4, 6)
+    found = sample(table, table.state(), 3, longest=4, generator=seeded(), temperature=temperature)
+    best = greedy(table, table.state(), 3, longest=4)
+    assert [one.tokens for (one,) in found] == [one.tokens for one in best]
+
+
+def certain(token):
+    """A table that knows one word."""
+    table = random_table(1, 3, 6)
+    table.log_probabilities[:] = -torch.inf
+    table.log_probabilities[..., token] = 0.0
+    return table
+
+
+def test_where_only_a_forbidden_word_is_possible_nothing_is_drawn():
+    table = certain(5)
+    with pytest.raises(RegardError, match="got -inf for every word that sentence 0 might have written"):
+        sample(table, table.state(), 1, longest=3, generator=seeded(), forbidden=(PAD, BEGIN, 5))
+
+
+def test_as_many_are_returned_as_were_asked_for_or_none():
+    """One of two first words leads nowhere: some walks are lost."""
+
+    def step(tokens, state):
+        log_probabilities = torch.full((*tokens.shape, 6), -torch.inf)
+        log_probabilities[tokens == BEGIN] = torch.tensor([0, 0, 0, 0, 0.5, 0.5]).log()
+        log_probabilities[tokens == 4] = torch.tensor([0, 0, 0, 0, 1.0, 0]).log()
+        log_probabilities[tokens == 5] = torch.tensor([1.0, 0, 0, 0, 0, 0]).log()
+        return Stepped(log_probabilities, None, state)
+
+    state = random_table(1, 2, 6).state()
+    assert len(sample(step, state, 1, longest=1, generator=seeded(), count=10)[0]) == 10
+    with pytest.raises(RegardError, match="got -inf for every word that sentence 0 might have written"):
+        sample(step, state, 1, longest=3, generator=seeded(), count=10)
+
+
 def test_nan_is_reported():
     table = random_table(1, 2, 5)
     table.log_probabilities[..., PAD] = float("nan")
@@ -93,6 +131,15 @@ def test_nan_is_reported():
         ({"top_k": 0}, "top_k: got 0; needed 1 or more words"),
         ({"top_p": 0.0}, "top_p: got 0.0; needed above 0, up to 1"),
         ({"top_p": 1.5}, "top_p: got 1.5"),
+        ({"top_p": "x"}, "top_p: got 'x'"),
+        ({"top_k": 2.5}, "top_k: got 2.5"),
+        ({"count": 2.5}, "count: got 2.5"),
+        ({"count": True}, "count: got True"),
+        ({"temperature": "1"}, "temperature: got '1'"),
+        ({"length_penalty": float("nan")}, "length_penalty: got nan"),
+        ({"forbidden": 3}, "forbidden: got 3; needed a sequence of tokens"),
+        ({"forbidden": [-1]}, "forbidden: got -1; needed tokens, from 0 on"),
+        ({"forbidden": [1.5]}, "forbidden: got 1.5"),
     ],
 )
 def test_bad_wishes_are_named(options, text):

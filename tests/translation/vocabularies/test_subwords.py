@@ -1,6 +1,7 @@
 """Subwords: what sentencepiece is asked for, dropout of merges, and models that are not ours."""
 
 import io
+import subprocess
 import sys
 
 import pytest
@@ -51,6 +52,18 @@ def test_dropout_repeats_with_its_seed():
     assert plain == SUBWORDS.encode_all(TEXTS)
     assert [SUBWORDS.decode(ids) for ids in first] == TEXTS
     assert len({tuple(ids) for ids in first}) > len({tuple(ids) for ids in plain})
+
+
+def test_dropout_repeats_in_another_process():
+    """A training that was interrupted goes on to the same bits."""
+    script = (
+        "import sys; from regard.translation.vocabularies.subwords import Subwords; "
+        "data = bytes.fromhex(sys.argv[1]); "
+        "print(Subwords.from_bytes(data).encode_all(sys.argv[2:], dropout=0.3, seed=5))"
+    )
+    call = [sys.executable, "-c", script, SUBWORDS.to_bytes().hex(), *TEXTS]
+    there = subprocess.run(call, capture_output=True, text=True, check=True).stdout
+    assert there.strip() == str(SUBWORDS.encode_all(TEXTS, dropout=0.3, seed=5))
 
 
 @pytest.mark.parametrize("seed", [-1, 2**32 - 1, 2**64])

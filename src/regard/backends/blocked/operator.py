@@ -14,13 +14,14 @@ from regard.backends.blocked import bounded
 from regard.backends.blocked import sweep as sweeps
 from regard.backends.blocked.additive import AdditiveTiles, keeps
 from regard.backends.blocked.tiles import DistanceTiles, DotTiles, Tiles
+from regard.backends.equations import full_precision
 from regard.backends.operator import Directions, operator
 from regard.backends.problem import Problem
 from regard.masks.placed import decode
 from regard.scores.forms import DistanceForm, DotForm
 from regard.scores.links import LINKS
 from regard.shapes import accumulation_dtype, common_batch
-from regard.watched import is_watched
+from regard.watched import is_packed, is_watched
 
 
 class Statics(NamedTuple):
@@ -61,8 +62,7 @@ def run(problem: Problem) -> tuple[Tensor, Tensor]:
         tensors += mask.tensors()
         text = mask.encode()
     tanh = name == "additive" and not keeps(problem.tolerance, form.query.dtype)
-    # Who traces a call wants the same tensors whatever the sizes.
-    keep = torch.is_grad_enabled() and any(x.requires_grad for x in tensors) and not is_watched()
+    keep = torch.is_grad_enabled() and any(x.requires_grad for x in tensors) and not (is_watched() or is_packed())
     statics = Statics(operands, bias is not None, dropout > 0, name, scale, softcap, tanh, text, dropout, keep)
     output, log_mass, _ = OPERATOR.run(tensors, statics)
     return output, log_mass
@@ -84,7 +84,7 @@ def _forward(
     """Output in value's dtype, log_mass and kept scores in the accumulation dtype; none are (*batch, 0)."""
     statics = Statics(operands, has_bias, has_seed, form, scale, softcap, tanh, mask, dropout, keep)
     value = tensors[operands]
-    with torch.autocast(value.device.type, enabled=False):
+    with full_precision(value.device):
         tiles = _tiles(tensors, statics, [False] * operands)
         sweep = _sweep(tensors, statics, tiles.larger)
         output, log_mass, scores = (bounded if bounded.suits(tiles, sweep) else sweeps).forward(tiles, sweep)
@@ -121,7 +121,7 @@ def _backward(
     """
     statics = Statics(operands, has_bias, has_seed, form, scale, softcap, tanh, mask, dropout, keep)
     value = tensors[operands]
-    with torch.autocast(value.device.type, enabled=False):
+    with full_precision(value.device):
         tiles = _tiles(tensors, statics, needs[:operands])
         sweep = _sweep(tensors, statics, tiles.larger)
         grad_output, grad_log_mass, output, log_mass, scores = (x.to(sweep.value.dtype) for x in results)

@@ -12,6 +12,7 @@ from regard.translation.search.effort import Effort
 from regard.translation.search.history import History
 from regard.translation.search.hypothesis import Hypothesis
 from regard.translation.search.limits import NEVER_WRITTEN, Limits
+from regard.translation.search.penalty import checked_strength
 from regard.translation.search.step import State, Step, check_normalised, check_numbers, check_shape
 from regard.translation.search.width import width_of
 from regard.translation.symbols import BEGIN
@@ -64,8 +65,9 @@ def beam(
     """
     beams, nbest = width_of(beams, nbest)
     effort = Effort.on(device) if effort is None else effort
+    strength = checked_strength(length_penalty)
     limits = Limits.checked(batch, shortest, longest, forbidden, device)
-    contest = Contest.begin(batch, beams, nbest, length_penalty, limits, device)
+    contest = Contest.begin(batch, beams, nbest, strength, limits, device)
     results, history = contest.ends, History()
     tokens = torch.full((batch, 1), BEGIN, device=device)
     for length in range(1, limits.most + 1):
@@ -88,4 +90,4 @@ def beam(
             contest, tokens, state = contest.keep(kept), tokens[kept], state.keep(kept)
     check_numbers(contest.broken, contest.rows, limits.most)
     results = results.put(contest.rows, contest.ends)
-    return history.trace(results, length_penalty, source_lengths)
+    return history.trace(results, strength, source_lengths)

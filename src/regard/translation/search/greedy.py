@@ -11,6 +11,7 @@ from regard.translation.search.best import best_first
 from regard.translation.search.effort import Effort
 from regard.translation.search.hypothesis import Hypothesis
 from regard.translation.search.limits import NEVER_WRITTEN, Limits
+from regard.translation.search.penalty import checked_strength
 from regard.translation.search.step import State, Step
 from regard.translation.search.walk import walk
 
@@ -34,6 +35,7 @@ def greedy(
     It is `beam` with one beam, number for number, without what only several beams need. The arguments are the same;
     the length penalty enters the score alone.
     """
+    strength = checked_strength(length_penalty)
     limits = Limits.checked(batch, shortest, longest, forbidden, device)
 
     def choose(log_probabilities: Tensor, rows: Tensor, length: int) -> tuple[Tensor, Tensor]:
@@ -44,4 +46,4 @@ def greedy(
 
     effort = Effort.on(device) if effort is None else effort
     history, ends = walk(step, state, batch, choose, count=1, limits=limits, effort=effort)
-    return [hypotheses[0] for hypotheses in history.trace(ends, length_penalty, source_lengths)]
+    return [hypotheses[0] for hypotheses in history.trace(ends, strength, source_lengths)]

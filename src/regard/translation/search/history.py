@@ -80,12 +80,15 @@ class History:
         """
         self._moments.append(_Moment(rows, tokens, parents, weights))
 
-    def trace(self, ends: Ends, strength: float, source_lengths: Tensor | None) -> list[list[Hypothesis]]:
+    def trace(
+        self, ends: Ends, strength: float, source_lengths: Tensor | None, *, each: bool = False
+    ) -> list[list[Hypothesis]]:
         """The hypotheses that end there, sentence by sentence, scored with the length penalty.
 
-        source_lengths: int64 (batch,), to cut alignments to their sentence.
+        source_lengths: int64 (batch,), to cut alignments to their sentence. each: every one must have been found, not
+        just one for each sentence.
         """
-        _check_found(ends)
+        _check_found(ends, each=each)
         tokens, weights = self._walk_back(ends)
         lengths = ends.step + 1
         scores = (ends.total / penalties(len(self._moments), strength, lengths.device)[lengths]).tolist()
@@ -144,9 +147,10 @@ class History:
         return kept[0].new_zeros(batch, count, len(self._moments), max(weights.shape[-1] for weights in kept))
 
 
-def _check_found(ends: Ends) -> None:
-    """Refuse to return nothing for a sentence, as if it had a translation."""
-    lost = (ends.key == -torch.inf).all(1)
+def _check_found(ends: Ends, *, each: bool) -> None:
+    """Refuse to return nothing for a sentence, as if it had a translation, or fewer than were drawn."""
+    missing = ends.key == -torch.inf
+    lost = missing.any(1) if each else missing.all(1)
     if bool(lost.any()):
         raise RegardError(
             "log_probabilities",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
 
@@ -55,15 +55,16 @@ class Limits:
                 needed=f"at least {shortest}, the shortest length",
                 repair="Raise longest or lower shortest.",
             )
+        forbidden = _words_of(forbidden)
         if END in forbidden:
             raise RegardError(
                 "forbidden",
-                got=f"{tuple(forbidden)}, with END among them",
+                got=f"{forbidden}, with END among them",
                 needed="words other than END, which every sentence finishes with",
                 repair="Use shortest to keep sentences from ending.",
             )
         each = given.to(device=device, dtype=torch.int64).expand(batch)
-        words = torch.tensor(tuple(forbidden), dtype=torch.int64, device=device)
+        words = torch.tensor(forbidden, dtype=torch.int64, device=device)
         return cls(shortest, each, int(given.max()) if batch else 0, words)
 
     def keep(self, rows: Tensor) -> Limits:
@@ -78,6 +79,14 @@ class Limits:
         """Which of the tokens may not be written as number `length` of their sentence (from 1); shaped as they are."""
         refused = torch.isin(tokens, self.forbidden)
         return refused | (tokens == END) if length < self.shortest else refused
+
+
+def _words_of(forbidden: object) -> tuple[int, ...]:
+    """Tokens, as any sequence of whole numbers."""
+    repair = "Pass the ids of the words, for example (0, 2)."
+    if not isinstance(forbidden, Iterable):
+        raise RegardError("forbidden", got=f"{forbidden!r}", needed="a sequence of tokens", repair=repair)
+    return tuple(count_of("forbidden", word, least=0, needed="tokens, from 0 on", repair=repair) for word in forbidden)
 
 
 def _lengths_of(longest: int | Tensor, batch: int) -> Tensor:

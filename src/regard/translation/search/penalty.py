@@ -1,10 +1,14 @@
 """The length penalty, without which a search prefers short sentences."""
 
+from numbers import Real
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
+from regard.errors import RegardError
+
+STRONGEST = 20  # a length penalty beyond it overflows, and ranks by length alone long before
 Lengths = TypeVar("Lengths", float, Tensor)
 
 
@@ -27,3 +31,15 @@ def penalties(longest: int, strength: float, device: torch.device | str = "cpu")
     """
     each = [penalty(length, strength) for length in range(longest + 1)]
     return torch.tensor(each, dtype=torch.float64, device=device)
+
+
+def checked_strength(strength: object) -> float:
+    """Of a length penalty, if it is a number that does not overflow."""
+    if isinstance(strength, bool) or not isinstance(strength, Real) or not abs(strength) <= STRONGEST:
+        raise RegardError(
+            "length_penalty",
+            got=f"{strength!r}",
+            needed=f"a number from -{STRONGEST} to {STRONGEST}",
+            repair="0 ranks by probability alone, 1 nearly by the mean over tokens.",
+        )
+    return float(strength)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Real
 
 import torch
 from torch import Tensor
 
 from regard.errors import RegardError
+from regard.translation.counts import count_of
 from regard.translation.search.effort import Effort
 from regard.translation.search.hypothesis import Hypothesis
 from regard.translation.search.limits import NEVER_WRITTEN, Limits
+from regard.translation.search.penalty import checked_strength
 from regard.translation.search.step import State, Step
 from regard.translation.search.walk import walk
 from regard.translation.symbols import END
@@ -57,23 +60,27 @@ def sample(
     Returns:
         For each sentence its hypotheses; log-probabilities are the model's own, whatever the temperature.
     """
-    _check_wishes(count, temperature, top_k, top_p)
+    count = _checked_wishes(count, temperature, top_k, top_p)
+    strength = checked_strength(length_penalty)
     limits = Limits.checked(batch, shortest, longest, forbidden, device)
 
     def choose(log_probabilities: Tensor, rows: Tensor, length: int) -> tuple[Tensor, Tensor]:
         # Drawn for the whole batch, so that who has finished already does not shift the numbers of the others.
         chance = torch.rand(batch, count, 1, generator=generator, device=generator.device, dtype=torch.float64)
-        allowed = log_probabilities.float().index_fill(-1, limits.forbidden, -torch.inf)
+        forbidden = limits.forbidden[limits.forbidden < log_probabilities.shape[-1]]
+        allowed = log_probabilities.float().index_fill(-1, forbidden, -torch.inf)
         if length < limits.shortest:
             allowed[..., END] = -torch.inf
-        probability = restrict(allowed / temperature, top_k, top_p).double().softmax(-1)
+        # Below the most probable word, so that no temperature makes all of them impossible.
+        below = (allowed - allowed.amax(-1, keepdim=True)).double()
+        probability = restrict(below / temperature, top_k, top_p).softmax(-1)
         tokens = _draw(probability, chance.to(device)[rows])
-        words = log_probabilities.gather(-1, tokens)[..., 0].float()
+        words = allowed.gather(-1, tokens)[..., 0]
         return words.masked_fill(log_probabilities.isnan().any(-1), torch.nan), tokens[..., 0]
 
     effort = Effort.on(device) if effort is None else effort
     history, ends = walk(step, state, batch, choose, count=count, limits=limits, effort=effort)
-    return history.trace(ends, length_penalty, source_lengths)
+    return history.trace(ends, strength, source_lengths, each=True)
 
 
 def restrict(log_probabilities: Tensor, top_k: int | None, top_p: float | None) -> Tensor:
@@ -104,17 +111,21 @@ def _draw(probability: Tensor, chance: Tensor) -> Tensor:
     return drawn.clamp(max=probability.shape[-1] - 1)  # of a NaN; it is reported with the totals
 
 
-def _check_wishes(count: int, temperature: float, top_k: int | None, top_p: float | None) -> None:
-    if count < 1:
-        raise RegardError("count", got=f"{count}", needed="1 or more", repair="Say how many translations to draw.")
-    if not 0 < temperature < torch.inf:
+def _checked_wishes(count: int, temperature: float, top_k: int | None, top_p: float | None) -> int:
+    """How many are drawn, if all wishes can be fulfilled."""
+    if not _is_number(temperature) or not 0 < temperature < torch.inf:
         raise RegardError(
             "temperature",
-            got=f"{temperature}",
+            got=f"{temperature!r}",
             needed="a number above 0",
             repair="Towards 0 it is greedy search: use greedy for that; 1 is the model's own distribution.",
         )
-    if top_k is not None and top_k < 1:
-        raise RegardError("top_k", got=f"{top_k}", needed="1 or more words", repair="Pass None for all of them.")
-    if top_p is not None and not 0 < top_p <= 1:
-        raise RegardError("top_p", got=f"{top_p}", needed="above 0, up to 1", repair="Pass None for all words.")
+    if top_k is not None:
+        count_of("top_k", top_k, least=1, needed="1 or more words", repair="Pass None for all of them.")
+    if top_p is not None and not (_is_number(top_p) and 0 < top_p <= 1):
+        raise RegardError("top_p", got=f"{top_p!r}", needed="above 0, up to 1", repair="Pass None for all words.")
+    return count_of("count", count, least=1, needed="1 or more", repair="Say how many translations to draw.")
+
+
+def _is_number(given: object) -> bool:
+    return isinstance(given, Real) and not isinstance(given, bool)
