@@ -95,6 +95,15 @@ def test_debug_after_two_dashes_is_text_like_any_other(monkeypatch):
     assert asked == [["translate", "model", "--", "--debug", "x"], ["translate", "model"]]
 
 
+def test_ctrl_c_inside_a_verb_is_said(monkeypatch, capsys):
+    def interrupted():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("regard.cli.doctor.machine", interrupted)
+    assert run(["doctor"]) == 130
+    assert capsys.readouterr().err == "\nregard: interrupted.\n"
+
+
 def test_ctrl_c_and_a_reader_that_has_gone(monkeypatch, capsys):
     broken(monkeypatch, KeyboardInterrupt())
     assert run(["doctor"]) == 130

@@ -40,6 +40,9 @@ def test_the_demo_is_the_experiment(tmp_path, monkeypatch):
     ("arguments", "said"),
     [
         ([], "regress: got no file; needed a CSV file, --x and --y, or --demo."),
+        (["--demo", "--x", "a"], "x: got --x and --demo; needed --demo with --draws and --out alone."),
+        (["--demo", "--kernel", "foo"], "kernel: got --kernel and --demo;"),
+        (["--demo", "--drop-missing"], "drop-missing: got --drop-missing and --demo;"),
         (["data.csv", "--y", "accel"], "regress: got no --x;"),
         (["data.csv", "--x", "times"], "regress: got no --y;"),
         (["data.csv", "--demo"], "demo: got --demo and the file data.csv; needed one of them."),

@@ -57,3 +57,11 @@ def test_a_dark_figure_is_saved_dark(tmp_path):
         drawn = figure()
     page = imread(plots.save_as(drawn, tmp_path / "dark.png"))
     assert page[0, 0, :3].max() < 0.2
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path):
+    figure, _ = plots.canvas(1, 1)
+    with pytest.raises(RegardError, match=r"missing.*No such file or directory.*Make the folder first"):
+        plots.save(figure, tmp_path / "missing" / "a")
+    plots.make_folder(str(tmp_path / "missing"))
+    assert all(path.is_file() for path in plots.save(figure, tmp_path / "missing" / "a"))

@@ -67,3 +67,24 @@ def test_what_is_refused_leaves_no_figure(wrong, said):
     with pytest.raises(RegardError, match=said):
         plots.heads(torch.rand(2, 3, 3), **wrong)
     assert pyplot.get_fignums() == before
+
+
+def test_the_axes_say_that_only_some_tokens_are_named():
+    words = ["extraordinarily", "internationalised"] * 10
+    panels = plots.heads(np.full((6, 20, 20), 0.05), queries=words, keys=words)
+    figure = panels[0].figure
+    step = int(panels[-1].get_xticks()[1])
+    assert step > 1
+    assert figure.get_supxlabel() == f"key (one in {step} is named)"
+    assert figure.get_supylabel() == "query"
+
+
+def test_a_single_query_is_number_0():
+    for panel in plots.heads(np.full((2, 1, 7), 1 / 7)):
+        low, high = sorted(panel.get_ylim())
+        assert [tick for tick in panel.get_yticks() if low <= tick <= high] == [0]
+
+
+def test_long_names_of_heads_are_shortened():
+    panels = plots.heads(np.ones((2, 2, 2)), names=["a very long name of a head that goes on"] * 2)
+    assert [panel.get_title(loc="left") for panel in panels] == ["a very long name of a h…"] * 2

@@ -143,3 +143,16 @@ def test_names_of_the_sides_are_no_formulas(axes):
     plots.heatmap(torch.rand(2, 2), names=("cost $^$", "a$_$"), bar=False, ax=axes)
     axes.figure.draw_without_rendering()
     assert (axes.get_ylabel(), axes.get_xlabel()) == ("cost $^$", "a$_$")
+
+
+def test_rows_and_columns_are_numbered_whole():
+    ax = plots.heatmap(np.ones((1, 2)) / 2)
+    for ticks, limits in ((ax.get_xticks(), ax.get_xlim()), (ax.get_yticks(), ax.get_ylim())):
+        shown = [tick for tick in ticks if min(limits) <= tick <= max(limits)]
+        assert shown
+        assert all(tick == round(tick) for tick in shown)
+
+
+def test_a_number_is_no_label():
+    with pytest.raises(RegardError, match="queries: got 5; needed 2 labels"):
+        plots.heatmap(np.ones((2, 2)), queries=5)

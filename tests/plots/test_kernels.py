@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from regard import plots
+from regard.errors import RegardError
 from regard.scores import Gaussian
 
 pytestmark = pytest.mark.usefixtures("close_figures")
@@ -21,3 +22,9 @@ def test_heights_are_the_exponential_of_the_score():
 def test_more_kernels_than_colours_differ_in_their_dashes():
     axes = plots.kernels({f"{width}": Gaussian(float(width)) for width in range(1, 15)})
     assert len({(line.get_color(), str(line._dash_pattern)) for line in axes.lines}) == 14
+
+
+@pytest.mark.parametrize("farthest", [-1.0, 0.0, float("nan")])
+def test_the_largest_distance_is_one(farthest):
+    with pytest.raises(RegardError, match="farthest: got"):
+        plots.kernels({"gaussian": "gaussian"}, farthest=farthest)

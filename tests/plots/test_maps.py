@@ -30,3 +30,17 @@ def test_a_flat_map_has_a_colour():
 def test_refuses_heights_of_another_shape():
     with pytest.raises(RegardError, match=r"^heights: got shape \(2, 2\); needed \(2, 3\)"):
         plots.height_map([0, 1, 2], [0, 1], [[1.0, 2.0], [3.0, 4.0]])
+
+
+def test_samples_without_a_height_are_left_out():
+    x = np.linspace(0, 1, 5)
+    ax = plots.height_map(x, x, np.outer(x, x), points=([0.1, 0.5, 0.7], [0.2, 0.5, np.inf], [0.4, np.nan, 0.1]))
+    assert ax.collections[0].get_clim() == (0.0, 1.0)
+    assert ax.collections[-1].get_offsets().tolist() == [[0.1, 0.2]]
+
+
+@pytest.mark.parametrize("points", [([1.0], [1.0]), ([1.0], [1.0, 2.0], [1.0])])
+def test_points_are_three_numbers_each(points):
+    x = np.linspace(0, 1, 5)
+    with pytest.raises(RegardError, match="points: got"):
+        plots.height_map(x, x, np.outer(x, x), points=points)

@@ -56,3 +56,30 @@ def test_sizes_of_numpy_are_sizes_and_nothing_is_no_picture():
     assert plots.mask(Mask.causal(), words, words).get_xticklabels()[1].get_text() == "b"
     with pytest.raises(RegardError, match="queries: got 0"):
         plots.mask(Mask.causal(), 0, 0)
+
+
+def test_names_on_given_axes_stand_apart():
+    from matplotlib import pyplot
+
+    words = ["extraordinarily", "internationalised", "committee", "nevertheless", "unanimously", "agreed", "on", "rule"]
+    figure, ax = pyplot.subplots(figsize=(8, 4))
+    plots.mask(Mask.causal(), words, words, ax=ax)
+    figure.canvas.draw()
+    boxes = [label.get_window_extent() for label in ax.get_xticklabels()]
+    levels = 1 + max(label.get_text().count("\n") for label in ax.get_xticklabels())
+    assert len(boxes) > levels
+    assert all(one.x1 < other.x0 for one, other in zip(boxes, boxes[levels:], strict=False))
+    pyplot.close(figure)
+
+
+def test_cells_are_numbered_whole():
+    ax = plots.mask(Mask.causal(), 2, 2)
+    assert all(tick == round(tick) for tick in ax.get_xticks())
+
+
+def test_a_batch_of_one_axis_may_be_a_number():
+    mask = Mask.lengths(torch.tensor([1, 3]))
+    ax = plots.mask(mask, 3, 3, batch=2, at=1)
+    assert ax.images[0].get_array().all()
+    with pytest.raises(RegardError, match=r"at: got \(0\.5,\)"):
+        plots.mask(mask, 3, 3, batch=(2,), at=(0.5,))

@@ -45,3 +45,8 @@ def test_every_line_is_drawn_and_can_be_told_from_the_others():
     panel.figure.draw_without_rendering()
     looks = {(line.get_color(), line.get_linestyle()) for line in panel.lines}
     assert len(panel.lines) == len(looks) == 8
+
+
+def test_lines_have_names():
+    with pytest.raises(RegardError, match="history: got values without a name"):
+        plots.training({"loss": [3.0, 2.0]})

@@ -71,3 +71,15 @@ def test_layers_may_be_arrays_and_rows_are_no_layers():
     np.testing.assert_array_equal(as_heads(layers, layer=1), layers[1][0])
     rows = list(torch.rand(4, 4))
     np.testing.assert_array_equal(as_heads(rows), torch.stack(rows)[None].double().numpy())
+
+
+def test_lists_in_lists_are_heads_too():
+    weights = np.full((2, 2, 3), 1 / 3)
+    assert as_heads(weights.tolist()).shape == (2, 2, 3)
+    assert as_heads(tuple(weights)).shape == (2, 2, 3)
+    assert as_heads([[0.5, 0.5]]).shape == (1, 1, 2)
+
+
+def test_numbers_of_numpy_choose_a_layer_and_a_sequence():
+    weights = (torch.zeros(2, 3, 4, 4), torch.ones(2, 3, 4, 4))
+    assert as_heads(weights, layer=np.int64(1), batch=np.int64(0)).sum() == 48

@@ -29,6 +29,7 @@ app = App(
     help_format="plaintext",
     help_epilogue="regard VERB --help shows examples. An error is one sentence; with --debug, its traceback too.",
     version=lambda: version("regard"),
+    suppress_keyboard_interrupt=False,  # `run` says so
 )
 # A verb imports what it needs when it runs, so that the help does not wait for torch.
 for verb in (tour, regress, translate, evaluate, lab, studio, doctor, bench):

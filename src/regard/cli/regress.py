@@ -68,6 +68,14 @@ def regress(
             raise _refusal("demo", f"--demo and the file {file}", "one of them", "The experiment makes its own data.")
         if json:
             raise _refusal("json", "--json and --demo", "one of them", "The experiment writes its numbers as CSV.")
+        beside = {
+            "x": x, "y": y, "kernel": kernel != "gaussian", "bandwidth": bandwidth != "loo", "degree": degree,
+            "weights": weights, "predict-at": predict_at, "grid": grid, "predictions": predictions,
+            "drop-missing": drop_missing,
+        }  # fmt: skip
+        if given := next((name for name, value in beside.items() if value), None):
+            needed = "--demo with --draws and --out alone"
+            raise _refusal(given, f"--{given} and --demo", needed, "The experiment has its own data and kernels.")
         from regard.regression import experiment
 
         with waiting("comparing kernels and widths"):

@@ -9,7 +9,7 @@ from regard.errors import RegardError
 from regard.plots.heatmaps import check_darkest, heaviest, paint
 from regard.plots.look import figure_of, new_panels
 from regard.plots.numbers import Numbers
-from regard.plots.tokens import as_labels, check_tokens, name_columns, name_rows, set_as_words, type_of
+from regard.plots.tokens import as_labels, check_tokens, name_columns, name_rows, set_as_words, type_of, with_step
 from regard.plots.weights import as_heads
 from regard.shapes import check_int
 
@@ -49,7 +49,7 @@ def heads(
     count, rows, cells = table.shape
     check_tokens("queries", queries, rows)
     check_tokens("keys", keys, cells)
-    titles = [f"head {head}" for head in range(count)] if names is None else list(names)
+    titles = [f"head {head}" for head in range(count)] if names is None else as_labels(names)
     if len(titles) != count:
         raise RegardError(
             "names", got=f"{len(titles)} for {count} heads", needed="one for each head", repair="Leave them out."
@@ -67,7 +67,7 @@ def heads(
             paint(panel, table[head], most)
             set_as_words(panel.set_title(titles[head], fontsize=8))
             panel.tick_params(length=2)
-            panel.locator_params(integer=True, nbins=5)
+            panel.locator_params(integer=True, nbins=5, min_n_ticks=1)
             # The lowest panel of each column, which the one below it would otherwise have named.
             panel.tick_params(labelbottom=head + across >= count)
         beside, below = (None if tokens is None else as_labels(tokens) for tokens in (queries, keys))
@@ -77,8 +77,9 @@ def heads(
                 name_columns(panel, below, width / cells, style)
         if beside is not None:
             name_rows(panels[0], beside, height / rows, style)
-        figure.supxlabel("key", fontsize=9)
-        figure.supylabel("query", fontsize=9)
+        named = [] if below is None else panels[-1].get_xticks(), [] if beside is None else panels[0].get_yticks()
+        figure.supxlabel(with_step("key", named[0]), fontsize=9)
+        figure.supylabel(with_step("query", named[1]), fontsize=9)
         scale = figure.colorbar(panels[0].images[0], ax=panels, label="weight", fraction=0.05, pad=0.02, aspect=30)
         scale.outline.set_visible(False)
     return panels

@@ -85,7 +85,7 @@ def _draw(
     """labels: of the rows and of the columns."""
     down, across = labels
     paint(drawn, table, darkest)
-    drawn.locator_params(integer=True)
+    drawn.locator_params(integer=True, min_n_ticks=1)
     drawn.set_ylabel(names[0])
     drawn.set_xlabel(names[1])
     set_as_words(drawn.yaxis.label, drawn.xaxis.label)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from regard.errors import RegardError
 from regard.plots.look import axes_or_new, line_style
 from regard.plots.tokens import set_as_words
 from regard.pooling import inspect
@@ -28,6 +29,8 @@ def kernels(scores: Mapping[str, ScoreLike], *, farthest: float = 3.0, ax: Axes 
         farthest: the largest distance drawn.
         ax: where to draw; without it, a new figure.
     """
+    if not 0 < farthest < float("inf"):
+        raise RegardError("farthest", got=f"{farthest}", needed="a distance above 0", repair="Leave it out for 3.")
     distance = torch.linspace(-farthest, farthest, PLACES, dtype=torch.float64)
     drawings = {name: _heights(score, distance) for name, score in scores.items()}
     with axes_or_new(ax) as drawn:

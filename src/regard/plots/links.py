@@ -54,6 +54,8 @@ def links(
     table = as_heads(weights, layer=layer, batch=batch)
     check_tokens("queries", queries, table.shape[1])
     check_tokens("keys", keys, table.shape[2])
+    if not 0 <= threshold <= 1:
+        raise RegardError("threshold", got=f"{threshold}", needed="a weight from 0 to 1", repair="0 draws every line.")
     chosen = _chosen(heads, len(table))
     left, right = as_labels(queries), as_labels(keys)
     shown = table[chosen]

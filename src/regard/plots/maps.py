@@ -45,7 +45,7 @@ def height_map(
             needed=f"({len(up)}, {len(across)}): a row for each y, a column for each x, two or more of both",
             repair="Transpose them, or evaluate them on the grid of x and y.",
         )
-    samples = None if points is None else [as_array("points", part, axes=("samples",)) for part in points]
+    samples = None if points is None else _finite(points)
     shown = np.concatenate([table[np.isfinite(table)], *([] if samples is None else [samples[2]])])
     lowest, highest = (float(shown.min()), float(shown.max())) if shown.size else (0.0, 1.0)
     highest = highest if highest > lowest else lowest + 1.0
@@ -63,3 +63,17 @@ def height_map(
         set_as_words(scale.ax.yaxis.label)
         scale.outline.set_visible(False)
     return drawn
+
+
+def _finite(points: tuple[Numbers, Numbers, Numbers]) -> np.ndarray:
+    """(3, samples): x, y and height of those that have all three."""
+    parts = [as_array("points", part, axes=("samples",)) for part in points]
+    if len(parts) != 3 or len({len(part) for part in parts}) != 1:
+        raise RegardError(
+            "points",
+            got=f"{len(parts)} arrays of {', '.join(str(len(part)) for part in parts)} samples",
+            needed="three of one length: x, y and height of the samples",
+            repair="Pass for example points=(x, y, heights).",
+        )
+    table = np.stack(parts)
+    return table[:, np.isfinite(table).all(0)]

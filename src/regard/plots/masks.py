@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Sized
+from collections.abc import Iterable, Sequence, Sized
 from numbers import Integral
 from typing import TYPE_CHECKING
 
@@ -43,13 +43,14 @@ def mask(
         ax: where to draw; without it, a new figure.
     """
     rows, columns = _count("queries", queries), _count("keys", keys)
-    table = Mask.expect(mask).to_sdpa(tuple(batch), rows, columns)
-    at = tuple(at) or (0,) * len(batch)
+    batch, at = _numbers("batch", batch), _numbers("at", at)
+    table = Mask.expect(mask).to_sdpa(batch, rows, columns)
+    at = at or (0,) * len(batch)
     if len(at) != len(batch) or any(not 0 <= i < size for i, size in zip(at, batch, strict=False)):
         raise RegardError(
             "at",
             got=f"{at}",
-            needed=f"one number for each batch axis of {tuple(batch)}",
+            needed=f"one number for each batch axis of {batch}",
             repair="Leave it out for the first matrix.",
         )
     down, across = (as_labels(size) if isinstance(size, Sized) else None for size in (queries, keys))
@@ -58,8 +59,11 @@ def mask(
             cells = fit_figure(drawn, (rows, columns), down, across, bar=False, above=LEGEND)
         else:
             cells = cells_on(drawn, (rows, columns), down, across)
+            side = min(cells.column, cells.row)  # they will be squares
+            cells = cells._replace(column=side, row=side)
         shown = table[at].cpu().numpy()
         drawn.imshow(shown, cmap=weight_colours(drawn), vmin=0, vmax=STRONGEST, aspect="auto", interpolation="none")
+        drawn.locator_params(integer=True, min_n_ticks=1)
         _rule(drawn, rows, columns)
         drawn.set_xlabel("key")
         drawn.set_ylabel("query")
@@ -72,6 +76,15 @@ def mask(
         else:
             drawn.set_aspect("equal")
     return drawn
+
+
+def _numbers(argument: str, given: Sequence[int]) -> tuple[int, ...]:
+    numbers = tuple(given) if isinstance(given, Iterable) else (given,)
+    if any(isinstance(number, bool) or not isinstance(number, Integral) for number in numbers):
+        raise RegardError(
+            argument, got=repr(given), needed="whole numbers", repair=f"Pass for example {argument}=(2,)."
+        )
+    return tuple(int(number) for number in numbers)
 
 
 def _count(argument: str, given: int | Sequence[object]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +40,10 @@ def _short(text: str) -> str:
 
 def check_tokens(argument: str, tokens: Sequence[object] | None, needed: int) -> None:
     """Refuse labels that are not one for each token."""
+    if tokens is not None and not isinstance(tokens, Sized):
+        raise RegardError(
+            argument, got=repr(tokens), needed=f"{needed} labels", repair="Leave it out: rows and columns are numbered."
+        )
     if tokens is not None and len(tokens) != needed:
         raise RegardError(
             argument,
@@ -104,16 +108,21 @@ def name_columns(ax: Axes, labels: Sequence[str], cell: float, style: Mapping[st
     named, levels = staggered(text_widths(ax, labels, style), cell)
     texts = ["\n" * (order % levels) + labels[place] for order, place in enumerate(named)]
     ax.set_xticks(named, texts, **style)
-    ax.set_xlabel(_with_step(ax.get_xlabel(), named))
+    ax.set_xlabel(with_step(ax.get_xlabel(), named))
 
 
 def name_rows(ax: Axes, labels: Sequence[str], cell: float, style: Mapping[str, Any]) -> None:
     """Put names beside the rows, all of them or every second, third, … where rows are low; cell: inches a row."""
     named = range(0, len(labels), max(1, ceil(LINE / cell)))
     ax.set_yticks(list(named), [labels[place] for place in named], **style)
-    ax.set_ylabel(_with_step(ax.get_ylabel(), named))
+    ax.set_ylabel(with_step(ax.get_ylabel(), named))
 
 
-def _with_step(name: str, named: Sequence[int]) -> str:
+def with_step(name: str, named: Sequence[float]) -> str:
+    """The name of an axis, which says if only some of its tokens are named; named: their numbers.
+
+    >>> with_step("key", [0, 3, 6])
+    'key (one in 3 is named)'
+    """
     step = named[1] - named[0] if len(named) > 1 else 1
-    return name if step == 1 or not name else f"{name} (one in {step} is named)"
+    return name if step == 1 or not name else f"{name} (one in {int(step)} is named)"

@@ -38,6 +38,9 @@ def training(
         raise RegardError(
             "history", got="no values", needed="at least one line for each quantity", repair="Leave out empty ones."
         )
+    if not all(isinstance(parts, Mapping) for parts in history.values()):
+        needed = 'for each quantity a line for each part of the data, such as {"loss": {"training": [3.0, 2.0]}}'
+        raise RegardError("history", got="values without a name", needed=needed, repair="Name each line.")
     lines = {what: {name: _values(values) for name, values in parts.items()} for what, parts in history.items()}
     count = max(len(values) for parts in lines.values() for values in parts.values())
     places = np.arange(1, count + 1, dtype=np.float64) if at is None else np.asarray(at, dtype=np.float64)

@@ -7,6 +7,8 @@ batch axes, heads the last of them.
 
 from __future__ import annotations
 
+from numbers import Integral
+
 import numpy as np
 from torch import Tensor
 
@@ -37,7 +39,7 @@ def as_heads(weights: Numbers, *, layer: int | None = None, batch: int | None = 
             needed="a tuple of tensors, one for each layer",
             repair="Leave it out.",
         )
-    rank = weights.ndim if isinstance(weights, Tensor | np.ndarray) else 2
+    rank = weights.ndim if isinstance(weights, Tensor | np.ndarray) else _depth(weights)
     if rank not in (2, 3, 4):
         raise RegardError(
             "weights",
@@ -58,14 +60,21 @@ def as_heads(weights: Numbers, *, layer: int | None = None, batch: int | None = 
     return array if rank == 3 else array[None]
 
 
+def _depth(nested: object) -> int:
+    """How many axes lists in lists have."""
+    if isinstance(nested, Tensor | np.ndarray):
+        return nested.ndim
+    return 1 + _depth(nested[0]) if isinstance(nested, list | tuple) and nested else 0
+
+
 def _chosen(argument: str, chosen: int | None, count: int) -> int:
     if chosen is None and count == 1:
         return 0
-    if isinstance(chosen, bool) or not isinstance(chosen, int) or not -count <= chosen < count:
+    if isinstance(chosen, bool) or not isinstance(chosen, Integral) or not -count <= chosen < count:
         raise RegardError(
             argument,
             got="none" if chosen is None else repr(chosen),
             needed=f"one of {count}, from 0 to {count - 1}",
             repair=f"Pass for example {argument}=0.",
         )
-    return chosen
+    return int(chosen)

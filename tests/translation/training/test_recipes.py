@@ -17,3 +17,10 @@ def test_a_built_in_corpus_is_cut_into_its_own_units(name):
 def test_another_name_is_refused():
     with pytest.raises(RegardError, match="corpus: got 'poems'; needed one of dates, numbers, lists"):
         preset("poems")
+
+
+def test_several_heads_share_the_width_of_the_state_in_every_built_in_recipe():
+    for corpus in ("dates", "numbers", "lists"):
+        assert preset(corpus).with_flags({"heads": 2}).model.attention_dim is None
+    with pytest.raises(RegardError, match="attention_dim: got 8; needed none beside several heads"):
+        preset("dates").with_flags({"heads": 2, "attention_dim": 8})

@@ -123,6 +123,8 @@ class Recipe:
                 if key not in known:
                     needed = f"one of {', '.join(sorted(known))}"
                     _refuse(f"{name}.{key}", "an unknown name", needed, _hint(key, known))
+            if name == "model" and values.get("heads", 1) != 1 and "attention_dim" not in values:
+                values = {**values, "attention_dim": None}
             tables[name] = replace(table, **values)
         return replace(self, **tables)
 
