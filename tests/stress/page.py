@@ -55,7 +55,10 @@ def _details(stresses: dict[str, dict[str, Any]]) -> list[str]:
     if "areas" in stresses.get("properties", {}):
         told.append(f"- Examples by area: {_counts(stresses['properties']['areas'])}.")
     if "where" in stresses.get("kills", {}):
-        told.append(f"- Kills landed in: {_counts(stresses['kills']['where'])}.")
+        where = dict(stresses["kills"]["where"])
+        early = where.pop("start", 0)
+        more = f"; {early:,} more came before there was anything to lose, and do not count" if early else ""
+        told.append(f"- Kills landed in: {_counts(where)}{more}.")
     if "grown" in stresses.get("memory", {}):
         grown = ", ".join(f"{name} {size / 2**20:.1f} MiB" for name, size in stresses["memory"]["grown"].items())
         told.append(f"- Growth after the first fifth of the calls: {grown}.")
