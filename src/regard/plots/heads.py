@@ -77,9 +77,10 @@ def heads(
                 name_columns(panel, below, width / cells, style)
         if beside is not None:
             name_rows(panels[0], beside, height / rows, style)
-        named = [] if below is None else panels[-1].get_xticks(), [] if beside is None else panels[0].get_yticks()
-        figure.supxlabel(with_step("key", named[0]), fontsize=9)
-        figure.supylabel(with_step("query", named[1]), fontsize=9)
+        columns_named = [] if below is None else list(panels[-1].get_xticks())
+        rows_named = [] if beside is None else list(panels[0].get_yticks())
+        figure.supxlabel(with_step("key", columns_named), fontsize=9)
+        figure.supylabel(with_step("query", rows_named), fontsize=9)
         scale = figure.colorbar(panels[0].images[0], ax=panels, label="weight", fraction=0.05, pad=0.02, aspect=30)
         scale.outline.set_visible(False)
     return panels

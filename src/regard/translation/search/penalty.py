@@ -35,7 +35,7 @@ def penalties(longest: int, strength: float, device: torch.device | str = "cpu")
 
 def checked_strength(strength: object) -> float:
     """Of a length penalty, if it is a number that does not overflow."""
-    if isinstance(strength, bool) or not isinstance(strength, Real) or not abs(strength) <= STRONGEST:
+    if isinstance(strength, bool) or not isinstance(strength, Real) or not abs(float(strength)) <= STRONGEST:
         raise RegardError(
             "length_penalty",
             got=f"{strength!r}",
