@@ -29,16 +29,8 @@ def save_as(figure: Figure, path: Path | str) -> Path:
     # A date would make every run a new file.
     undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
     page = figure.get_facecolor()
-    try:
-        with house_style():
-            figure.savefig(path, metadata=undated.get(path.suffix.lower()), dpi=RASTER_DPI, facecolor=page)
-    except OSError as refusal:
-        raise RegardError(
-            "out",
-            got=f"{path} ({refusal.strerror})",
-            needed="a file in a folder that is there, and may be written to",
-            repair="Make the folder first, or choose another path.",
-        ) from None
+    with house_style():
+        figure.savefig(path, metadata=undated.get(path.suffix.lower()), dpi=RASTER_DPI, facecolor=page)
     return path
 
 
