@@ -8,7 +8,9 @@ from benchmarks import pages
 from benchmarks.additive_figures import curves, explanations, files, lift_errors, page
 from benchmarks.additive_figures.__main__ import main
 
-from regard.backends.fused.additive.lift import lift_of
+from regard.backends.fused.additive import plan, tables
+from regard.backends.fused.additive.lift import CELLS, WIDEST, lift_of
+from regard.scores.reach import OUTLIERS
 
 TEXT = page.PAGE.read_text(encoding="utf-8")
 DRAWN_FROM = {
@@ -125,3 +127,17 @@ def test_the_functions_in_the_picture_are_those_of_tanh():
 def test_the_command_refuses_what_it_does_not_know():
     with pytest.raises(SystemExit, match="usage"):
         main(["paint"])
+
+
+def test_the_page_names_the_constants_of_the_code():
+    exact, lifted = (pairs.bit_length() - 1 for pairs in tables.SLAB)
+    for said in (
+        f"where there are at least {plan.LEAST_TOKENS} queries and keys",
+        f"up to $2^{{{plan.LEAST_WORK.bit_length() - 1}}}$ pairs times hidden units the exact form is the faster one",
+        f"but for those of one token in {OUTLIERS},",
+        f"A block of {tables.BLOCK} tokens in which more than one activation in {tables.STRAY_SHARE} is a stray",
+        f"in slabs of at most $2^{{{exact}}}$ pairs, lifted ones of $2^{{{lifted}}}$, or {tables.BLOCK} rows",
+        f"from a table of {CELLS:,} cells",
+        f"products of up to {WIDEST:,} entries",
+    ):
+        assert said in TEXT, said
