@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 import pytest
 
 from regard.tour.charts import Bar, Bars, Curves, Series
-from regard.tour.page.drawing import BOTTOM, HEIGHT, LEFT, NAMES, NUMBERS, RIGHT, TOP, WIDTH, render, ticks
+from regard.tour.page.drawing import BOTTOM, CHARACTER, HEIGHT, LEFT, NAMES, NUMBERS, RIGHT, TOP, WIDTH, render, ticks
 
 SERIES = Series("one <b>", [(1, 0.1), (10, 1.0), (100, 0.5)], "c0", [(1, 0.0, 0.2), (100, 0.4, 0.6)], marks=True)
 
@@ -52,6 +52,13 @@ def test_bars_are_as_long_as_their_numbers():
     assert long == pytest.approx([WIDTH - NUMBERS - NAMES, (WIDTH - NUMBERS - NAMES) / 2])
     (whisker,) = page.iter("line")
     assert float(whisker.get("x2")) - float(whisker.get("x1")) == pytest.approx(0.2 * long[0])
+
+
+def test_long_names_of_bars_have_room():
+    short, name = Bar("a", 1.0, 0, 0, "1"), "textbook as a product, torch.compile"
+    page = parsed(Bars([short, Bar(name, 0.5, 0, 0, "½")], 1.0))
+    starts = {float(bar.get("x")) for bar in page.iter("rect")}
+    assert [*starts] == pytest.approx([8 + CHARACTER * len(name)])
 
 
 @pytest.mark.parametrize(("low", "high", "log"), [(0, 1, False), (-2, 6, False), (0, 0.6, False), (1e-8, 1, True)])

@@ -29,7 +29,7 @@ def test_directions_devices_and_allowed_errors_are_told_apart():
     found = timed(page(row(64, seconds=seconds), row(64, seconds=seconds, tolerance=0.0025)))
     (series,) = found.values()
     assert [(one.name, one.kind) for one in series] == [
-        ("textbook, torch.compile", "c3"),
+        ("textbook, compiled", "c3"),
         ("regard.attend", "c0"),
         ("regard.attend, within 0.0025", "c2"),
     ]
@@ -47,7 +47,7 @@ def test_a_form_as_a_product_is_dashed_and_replays_are_no_calls():
     (series,) = timed(page(*rows)).values()
     assert [(one.name, one.kind) for one in series] == [
         ("textbook as a product", "c4 dashed"),
-        ("textbook as a product, torch.compile", "c3 dashed"),
+        ("textbook as a product, compiled", "c3 dashed"),
     ]
 
 

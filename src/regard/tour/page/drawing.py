@@ -9,6 +9,7 @@ from regard.tour.charts import Bar, Bars, Curves, Series
 WIDTH, HEIGHT = 380, 250
 LEFT, RIGHT, TOP, BOTTOM = 50, 14, 28, 40
 BAR_HEIGHT, NAMES, NUMBERS = 24, 128, 96
+CHARACTER = 6.4  # what one of a name takes, in the widest of names
 MOST_TICKS = 6
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -105,10 +106,11 @@ def _one(one: Series, across: Callable[[float], float], up: Callable[[float], fl
 def _bar(chart: Bars, place: int) -> str:
     one: Bar = chart.bars[place]
     middle = place * BAR_HEIGHT + BAR_HEIGHT / 2 + 2
-    along = _scale((0.0, chart.most), False, NAMES, WIDTH - NUMBERS)
-    parts = [_text(NAMES - 8, middle + 4, "label end", one.name)]
-    long = max(1.0, along(one.value) - NAMES)
-    parts.append(f'<rect x="{NAMES}" y="{middle - 6}" width="{long:.2f}" height="12" class="bar {one.kind}"/>')
+    names = max(NAMES, 8 + CHARACTER * max(len(bar.name) for bar in chart.bars))
+    along = _scale((0.0, chart.most), False, names, WIDTH - NUMBERS)
+    parts = [_text(names - 8, middle + 4, "label end", one.name)]
+    long = max(1.0, along(one.value) - names)
+    parts.append(f'<rect x="{names:g}" y="{middle - 6}" width="{long:.2f}" height="12" class="bar {one.kind}"/>')
     if one.high > one.low:
         ends = f'x1="{along(one.low)}" x2="{along(one.high)}" y1="{middle}" y2="{middle}"'
         parts.append(f'<line {ends} class="whisker"/>')

@@ -63,7 +63,7 @@ def _place(page: Page, row: Mapping[str, Any]) -> str:
 
 def _form(name: str, row: Mapping[str, Any]) -> str:
     """The competitor; ours with the error that was allowed."""
-    allowed = row.get("tolerance")
+    allowed, name = row.get("tolerance"), name.replace("torch.compile", "compiled")
     return f"{name}, within {allowed:g}" if name.startswith("regard") and allowed else name
 
 
