@@ -26,7 +26,7 @@ def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
-def check_int(argument: str, number: object, least: int = 1) -> None:
+def check_int(argument: str, number: object, least: int = 1, *, repair: str = "Pass the size of that axis.") -> None:
     """Refuse what is not a whole number of so many at least; a size that a tracer left open is one."""
     if isinstance(number, torch.SymInt):
         return
@@ -35,7 +35,7 @@ def check_int(argument: str, number: object, least: int = 1) -> None:
             argument,
             got=repr(number),
             needed=f"a whole number, at least {least}",
-            repair="Pass the size of that axis.",
+            repair=repair,
         )
 
 

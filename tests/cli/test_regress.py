@@ -42,6 +42,7 @@ def test_the_demo_is_the_experiment(tmp_path, monkeypatch):
         ([], "regress: got no file; needed a CSV file, --x and --y, or --demo."),
         (["--demo", "--x", "a"], "x: got --x and --demo; needed --demo with --draws and --out alone."),
         (["--demo", "--kernel", "foo"], "kernel: got --kernel and --demo;"),
+        (["--demo", "--level", "0.5"], "level: got --level and --demo;"),
         (["--demo", "--drop-missing"], "drop-missing: got --drop-missing and --demo;"),
         (["data.csv", "--y", "accel"], "regress: got no --x;"),
         (["data.csv", "--x", "times"], "regress: got no --y;"),

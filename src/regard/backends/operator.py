@@ -142,13 +142,17 @@ def operator(name: str, directions: Directions, *, backend: str, refusal: str) -
     def run(tensors: list[Tensor], statics: Sequence[Any]) -> Results:
         if torch.compiler.is_compiling():
             return forward(tensors, *statics)
-        differentiated = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
-        differentiated = differentiated or torch.autograd.forward_ad._current_level >= 0
+        differentiated = wants_gradient(tensors) or torch.autograd.forward_ad._current_level >= 0
         if differentiated or torch._C._are_functorch_transforms_active():
             return Pooling.apply(tuple(statics), *tensors)
         return pool(tensors, statics)
 
     return Operator(run, forward, backward)
+
+
+def wants_gradient(tensors: Sequence[Tensor]) -> bool:
+    """Whether a backward pass through a call of these tensors may follow."""
+    return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
 
 
 def _is_plain(tensors: Sequence[Tensor]) -> bool:

@@ -1,7 +1,9 @@
 """`regard regress`: kernel regression of a file, or the chapter's experiment."""
 
 import sys
+from collections.abc import Mapping
 from contextlib import nullcontext, redirect_stdout
+from inspect import signature
 from json import dumps
 from math import isfinite
 from pathlib import Path
@@ -68,12 +70,7 @@ def regress(
             raise _refusal("demo", f"--demo and the file {file}", "one of them", "The experiment makes its own data.")
         if json:
             raise _refusal("json", "--json and --demo", "one of them", "The experiment writes its numbers as CSV.")
-        beside = {
-            "x": x, "y": y, "kernel": kernel != "gaussian", "bandwidth": bandwidth != "loo", "degree": degree,
-            "weights": weights, "predict-at": predict_at, "grid": grid, "predictions": predictions,
-            "drop-missing": drop_missing,
-        }  # fmt: skip
-        if given := next((name for name, value in beside.items() if value), None):
+        if (given := _beside_the_demo(locals())) is not None:
             needed = "--demo with --draws and --out alone"
             raise _refusal(given, f"--{given} and --demo", needed, "The experiment has its own data and kernels.")
         from regard.regression import experiment
@@ -140,6 +137,14 @@ def as_json(wishes: "Wishes", fitted: "Fitted") -> str:
     # JSON has neither NaN nor infinities.
     finite = {name: None if isinstance(x, float) and not isfinite(x) else x for name, x in found.items()}
     return dumps(finite, indent=1, ensure_ascii=False, allow_nan=False)
+
+
+def _beside_the_demo(asked: Mapping[str, object]) -> str | None:
+    """The first flag that was given and that the experiment has no use for."""
+    for name, flag in signature(regress).parameters.items():
+        if name not in ("demo", "draws", "out") and asked[name] != flag.default:
+            return name.replace("_", "-")
+    return None
 
 
 def _refusal(argument: str, got: str, needed: str, repair: str) -> RegardError:

@@ -131,7 +131,7 @@ def _mask_and_bias(
 def _by_position(queries: int, is_causal: bool, sliding_window: int | None) -> Mask | None:
     """Causality and window; a single causal query stands at the end and sees everything before it."""
     if sliding_window is not None:
-        check_int("sliding_window", sliding_window)
+        check_int("sliding_window", sliding_window, repair="1 is the query's own key alone; None is no window.")
         back = sliding_window - 1
         return Mask.window(back, 0 if is_causal else back, align="lower_right")
     return Mask.causal(align="lower_right") if is_causal and queries > 1 else None

@@ -55,7 +55,7 @@ def heads(
             "names", got=f"{len(titles)} for {count} heads", needed="one for each head", repair="Leave them out."
         )
     check_darkest(darkest)
-    check_int("columns", columns)
+    check_int("columns", columns, repair="Pass how many heads stand in a row.")
     width, height = (min(max(SMALLEST, CELL * size), LARGEST) for size in (cells, rows))
     with new_panels(count, columns=columns, same_scales=True) as panels:
         across = min(columns, count)

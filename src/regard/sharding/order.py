@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import RegardError
+from regard.shapes import check_int
 
 ORDERS = ("contiguous", "balanced")
 Runs = tuple[slice, ...]
@@ -88,13 +89,7 @@ def check_order(order: object) -> None:
 
 
 def _check_ranks(ranks: object) -> None:
-    if isinstance(ranks, bool) or not isinstance(ranks, int) or ranks < 1:
-        raise RegardError(
-            "ranks",
-            got=repr(ranks),
-            needed="a whole number, at least 1",
-            repair="Pass torch.distributed.get_world_size(group).",
-        )
+    check_int("ranks", ranks, repair="Pass torch.distributed.get_world_size(group).")
 
 
 def _joined(runs: list[slice]) -> Runs:

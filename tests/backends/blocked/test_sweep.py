@@ -159,7 +159,9 @@ def test_nothing_is_kept_where_no_backward_pass_follows(monkeypatch):
         with torch.set_grad_enabled(gradient):
             regard.attend(query, query, query, "dot", backend="blocked")
     regard.attend(*(query.detach() for _ in range(3)), "dot", backend="blocked")
-    assert asked == [True, False, False]
+    with FlopCounterMode(display=False):  # who watches is told the same shapes whatever the sizes
+        regard.attend(query, query, query, "dot", backend="blocked")
+    assert asked == [True, False, False, False]
 
 
 def test_a_checkpoint_is_given_the_same_again_whoever_watches():
@@ -181,8 +183,8 @@ def test_the_backward_pass_takes_no_second_room_for_what_is_kept():
     output = regard.attend(query, query, query, "dot", backend="blocked").sum()
     with torch.profiler.profile(profile_memory=True) as profile:
         output.backward()
-    taken = [event.self_cpu_memory_usage for event in profile.events() if event.name == "aten::zeros"]
-    assert max(taken, default=0) < 1024 * 1024 * 4
+    zeros = [event.cpu_memory_usage for event in profile.events() if "zeros" in event.name]
+    assert 0 < max(zeros) < 1024 * 1024 * 4
 
 
 def test_kept_scores_serve_a_second_backward_pass():

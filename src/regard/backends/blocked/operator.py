@@ -15,7 +15,7 @@ from regard.backends.blocked import sweep as sweeps
 from regard.backends.blocked.additive import AdditiveTiles, keeps
 from regard.backends.blocked.tiles import DistanceTiles, DotTiles, Tiles
 from regard.backends.equations import full_precision
-from regard.backends.operator import Directions, operator
+from regard.backends.operator import Directions, operator, wants_gradient
 from regard.backends.problem import Problem
 from regard.masks.placed import decode
 from regard.scores.forms import DistanceForm, DotForm
@@ -62,7 +62,7 @@ def run(problem: Problem) -> tuple[Tensor, Tensor]:
         tensors += mask.tensors()
         text = mask.encode()
     tanh = name == "additive" and not keeps(problem.tolerance, form.query.dtype)
-    keep = torch.is_grad_enabled() and any(x.requires_grad for x in tensors) and not (is_watched() or is_packed())
+    keep = wants_gradient(tensors) and not (is_watched() or is_packed())
     statics = Statics(operands, bias is not None, dropout > 0, name, scale, softcap, tanh, text, dropout, keep)
     output, log_mass, _ = OPERATOR.run(tensors, statics)
     return output, log_mass

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regard.backends.fused.additive.call import Statics
 from regard.backends.fused.additive.plan import plan
-from regard.backends.operator import Directions, operator
+from regard.backends.operator import Directions, operator, wants_gradient
 from regard.backends.problem import Problem
 from regard.scores.forms import AdditiveForm
 from regard.shapes import common_batch
@@ -30,8 +30,7 @@ def run(problem: Problem) -> tuple[Tensor, Tensor]:
     if mask is not None:
         tensors += mask.tensors()
         text = mask.encode()
-    gradient = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
-    chosen = plan(problem, gradient=gradient)
+    chosen = plan(problem, gradient=wants_gradient(tensors))
     statics = Statics(bias is not None, dropout > 0, text, dropout, chosen.rank, chosen.query_reach, chosen.key_reach)
     output, log_mass = OPERATOR.run(tensors, statics)
     return output, log_mass
