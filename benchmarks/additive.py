@@ -1,6 +1,7 @@
 """Additive attention against its textbook form, which builds a (queries x keys x hidden) tensor."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -21,6 +22,8 @@ EAGER_ELEMENTS = 2**30
 CAPTURED_TOKENS = 1024
 LENGTHS = {"cpu": (64, 128, 256, 512, 1024), "cuda": (256, 512, 1024, 2048, 4096, 8192, 16384)}
 LONGEST = 65_536
+# What a compiled form is called; on a CPU it is compared with the library compiled, too.
+COMPILED = ", torch.compile"
 # Queries whose textbook scores in float64 are held at once.
 JUDGED = 32
 
@@ -34,7 +37,7 @@ def run(device: str) -> list[dict]:
         for backward in (False, True):
             for tolerance in (None, LIFTED[tokens, backward]) if device == "cuda" else (None,):
                 forms = {} if batch * tokens * tokens * hidden > EAGER_ELEMENTS else dict(TEXTBOOK)
-                compiled = {f"{name}, torch.compile": torch.compile(TEXTBOOK[name], dynamic=False) for name in TEXTBOOK}
+                compiled = {f"{name}{COMPILED}": torch.compile(TEXTBOOK[name], dynamic=False) for name in TEXTBOOK}
                 how = backward, device, tolerance
                 rows += compared(*size, *how, forms | compiled, captured=False)
                 rows += compared(*size, *how, compiled, captured=True) if is_short else []
@@ -74,15 +77,21 @@ def compared(
     weight = score.weight.detach().clone().requires_grad_(backward)
     rows = []
 
-    def library(inputs: Sequence[Tensor] = inputs) -> list[Tensor]:
-        output = regard.attend(*inputs, score, tolerance=tolerance)
+    def library(attend: Callable[..., Tensor], inputs: Sequence[Tensor] = inputs) -> list[Tensor]:
+        output = attend(*inputs, score, tolerance=tolerance)
         return [output, *(gradients(output, [*inputs, score.weight]) if backward else ())]
 
     with torch.set_grad_enabled(backward):
         settle(score, inputs)
         one = [x.detach()[:1].requires_grad_(backward) for x in inputs]
         exact = judged(one, weight, backward)
-        errors = [relative_error(x, y) for x, y in zip(library(one), exact, strict=True)]
+        ways = {"regard.attend": regard.attend}
+        if device == "cpu":
+            ways[f"regard.attend{COMPILED}"] = torch.compile(regard.attend, dynamic=False)
+        errors = {
+            label: [relative_error(x, y) for x, y in zip(library(attend, one), exact, strict=True)]
+            for label, attend in ways.items()
+        }
         del exact
         why = regard.why(*inputs, score, tolerance=tolerance)
         size = {"batch": batch, "tokens": tokens, "hidden": hidden, "value_dim": value_dim}
@@ -94,10 +103,14 @@ def compared(
                 output = form(*inputs, weight)
                 return [output, *(gradients(output, [*inputs, weight]) if backward else ())]
 
-            calls = {name: peer, "regard.attend": library}
+            calls: dict[str, Callable[[], object]] = {name: peer}
+            for label, attend in ways.items():
+                if name.endswith(COMPILED) or not label.endswith(COMPILED):
+                    calls[label] = partial(library, attend)
             memory = {label: peak(call) for label, call in calls.items()} if device == "cuda" else {}
             timing = compare({label: replay_of(call) for label, call in calls.items()} if captured else calls)
-            rows.append({**size, **how, "errors": {"regard.attend": errors}, "peak_bytes": memory, **timing})
+            told = {label: errors[label] for label in calls if label in errors}
+            rows.append({**size, **how, "errors": told, "peak_bytes": memory, **timing})
     return rows
 
 

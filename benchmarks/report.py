@@ -64,14 +64,21 @@ def _multihead(row: dict) -> str:
 
 def _additive(row: dict) -> str:
     size = f"{row['batch']} x {row['tokens']} x {row['tokens']}, hidden {row['hidden']}"
-    worst = max(row["errors"]["regard.attend"])
     how = "" if row.get("tolerance") is None else f", tolerance {row['tolerance']:g}"
     how += ", each in a CUDA graph" if row.get("captured") else ""
-    return _compared(f"`attend`, additive, {size}{how}, {_direction(row['backward'])}, error {worst:.0e}", row)
+    lines = []
+    for library, errors in row["errors"].items():
+        name = library.replace("regard.attend", "`attend`")
+        what = f"{name}, additive, {size}{how}, {_direction(row['backward'])}, error {max(errors):.0e}"
+        lines.append(_compared(what, row, library))
+    return "\n".join(lines)
 
 
-def _compared(what: str, row: dict) -> str:
-    (peer, theirs), (library, ours) = row["seconds"].items()
+def _compared(what: str, row: dict, library: str | None = None) -> str:
+    """One line: the first that was timed against the library, which is the last unless it is named."""
+    peer, *_, last = row["seconds"]
+    library = library or last
+    theirs, ours = row["seconds"][peer], row["seconds"][library]
     noisy = " (noisy)" if row["drift"] > LARGEST_DRIFT else ""
     if "ratio" in row:
         ratio = f"{row['ratio'][library]:.2f}x"
@@ -160,6 +167,7 @@ def _size(size: float) -> str:
 SHORT: dict[str, Callable[[dict], bool]] = {
     "dot": lambda row: row["shape"][2] in (8, 2048) and row["mask"] == "none",
     "multihead": lambda row: row["tokens"] == 512,
+    "additive": lambda row: row["tokens"] in (64, 512),
     "memory": lambda row: row["tokens"] == 8192,
     "regression": lambda row: (
         row.get("kernel") not in ("boxcar", "triangular", "biweight", "tricube", "cosine_kernel")

@@ -19,7 +19,8 @@ from torch.nn import functional
 
 import regard
 from regard.backends import choice
-from regard.backends.blocked.additive import GROUP, TANH_ERROR
+from regard.backends.blocked.additive import TANH_ERROR
+from regard.backends.blocked.subsets import GROUP
 from regard.shapes import accumulation_dtype
 
 VALUE_DIM = 5

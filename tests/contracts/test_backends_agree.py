@@ -5,11 +5,14 @@ import torch
 from tests import bounds
 from tests.contracts.agreement import DTYPES, Case, build, disagreements, exact, watched
 from tests.contracts.cases import DOTS, MASKS, POSITIONED, SCORES
+from tests.contracts.looped import take_loops
 
 import regard
 from regard.backends import choice
 from regard.backends.blocked import sweep
 from regard.backends.blocked.additive import AdditiveTiles
+from regard.backends.blocked.loops import LoopTiles
+from regard.backends.blocked.subsets import SubsetTiles
 from regard.scores.names import WITH_SIZES, WITHOUT_SIZES
 
 # triton takes distances and additive scores, the former in float32 and with some masks: tests/backends/fused judge it.
@@ -50,6 +53,7 @@ def test_the_backend_agrees_with_the_reference(backend, case):
     assert disagreements(case, backend) == []
 
 
+ADDITIVE = [name for name in SCORES if name.startswith("additive")]
 PER_HEAD = [name for name in SCORES if "per head" in name]
 
 
@@ -79,16 +83,26 @@ def test_blocks_agree_for_lengths_around_the_edges_of_their_tiles(length):
         bounds.assert_as_good(found[at], reference, exact)
 
 
-@pytest.mark.parametrize("score", ["additive", "additive per head"])
+@pytest.mark.parametrize("score", ADDITIVE)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_additive_blocks_agree_where_some_tiles_are_out_of_reach_of_the_identity(score, dtype, monkeypatch):
+@pytest.mark.parametrize("way", [SubsetTiles, LoopTiles])
+def test_additive_blocks_agree_where_some_tiles_are_out_of_reach_of_the_identity(score, dtype, way, monkeypatch):
     within = []
     judge = AdditiveTiles._within_reach
     monkeypatch.setattr(AdditiveTiles, "_within_reach", lambda *at: within.append(judge(*at)) or within[-1])
-    if dtype == torch.float64:
-        monkeypatch.setitem(regard.backends.blocked.additive.LARGEST_REACH, dtype, 8.0)
+    monkeypatch.setitem(way.reaches, dtype, 8.0)
+    if way is LoopTiles:
+        take_loops(monkeypatch)
     assert disagreements(Case(score, "causal", dtype, large=True), "blocked") == []
     assert set(within) == {True, False}
+
+
+@pytest.mark.parametrize("score", ADDITIVE)
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_loops_agree_with_the_reference(score, mask, dtype, monkeypatch):
+    take_loops(monkeypatch)
+    assert disagreements(Case(score, mask, dtype), "blocked") == []
 
 
 def test_the_cases_have_several_tiles_and_a_ragged_last_one():

@@ -13,11 +13,14 @@ from typing import NamedTuple
 import pytest
 from tests.contracts.agreement import Case, disagreements
 from tests.contracts.judged import misjudged
+from tests.contracts.looped import take_loops
 
 from regard.backends import equations, torch_sdpa
-from regard.backends.blocked import additive, bounded, sweep
+from regard.backends.blocked import bounded, loops, subsets, sweep
 from regard.backends.blocked.additive import AdditiveTiles
 from regard.backends.blocked.gaussian import GaussianProduct
+from regard.backends.blocked.loops import LoopTiles
+from regard.backends.blocked.subsets import SubsetTiles
 from regard.backends.blocked.sweep import Sweep
 from regard.backends.blocked.tiles import DistanceTiles, DotTiles
 from regard.scores import links
@@ -101,16 +104,27 @@ BLOCKED = [
     Saboteur(links.TricubeLink, "derivative", "-4.5 *", "-3 *", ("tricube",)),
     Saboteur(links.CosineLink, "derivative", "**2", "", ("cosine_kernel",)),
     # Identity A.
-    Saboteur(AdditiveTiles, "backward", "upper.mul_(pull)", "upper", ADDITIVE),
-    Saboteur(AdditiveTiles, "gradients", "(2 * (pull @ self.members), self.q", "(pull[..., :4], self.q", ADDITIVE),
-    Saboteur(AdditiveTiles, "gradients", ".mul_(self.coefficients)", "", ADDITIVE),
-    Saboteur(AdditiveTiles, "_fractions", "first += count", "first += 0", ADDITIVE),
-    Saboteur(AdditiveTiles, "backward", "sub_(products.mT @ upper)", "add_(products.mT @ upper)", ADDITIVE),
-    Saboteur(AdditiveTiles, "scores", "total.addcdiv_(upper, lower)", "total", ADDITIVE),
-    Saboteur(additive, "_products", "grouped = ", "grouped = 2 * ", ADDITIVE),
+    Saboteur(SubsetTiles, "identity_backward", "upper.mul_(pull)", "upper", ADDITIVE),
+    Saboteur(SubsetTiles, "gradients", "(2 * (pull @ self.members), self.q", "(pull[..., :4], self.q", ADDITIVE),
+    Saboteur(SubsetTiles, "gradients", ".mul_(self.coefficients)", "", ADDITIVE),
+    Saboteur(SubsetTiles, "_fractions", "first += count", "first += 0", ADDITIVE),
+    Saboteur(SubsetTiles, "identity_backward", "sub_(products.mT @ upper)", "add_(products.mT @ upper)", ADDITIVE),
+    Saboteur(SubsetTiles, "identity_scores", "total.addcdiv_(upper, lower)", "total", ADDITIVE),
+    Saboteur(subsets, "_products", "grouped = ", "grouped = 2 * ", ADDITIVE),
     Saboteur(AdditiveTiles, "_tanh_backward", ".neg_().add_(1)", ".neg_()", ADDITIVE, large=True),
     Saboteur(AdditiveTiles, "_tanh_scores", "range(self.query.shape[-1])", "range(1)", ADDITIVE, large=True),
     Saboteur(AdditiveTiles, "_within_reach", "<= self.reach and", "<= 99 * self.reach or", ADDITIVE, large=True),
+]
+
+# Identity A as compiled callers have it.
+LOOPS = [
+    Saboteur(loops, "_r", "1 / (1 + u", "1 / (2 + u", ADDITIVE),
+    Saboteur(loops, "_scores", "1 - 2 *", "1 -", ADDITIVE),
+    Saboteur(loops, "_pulls", "r - r * r", "r", ADDITIVE),
+    Saboteur(loops, "_pulls", "1 - 2 * r", "2 * r", ADDITIVE),
+    Saboteur(LoopTiles, "identity_backward", "(tanhs).sum(-2, keepdim=True)", "(tanhs)[..., :1, :]", ADDITIVE),
+    Saboteur(LoopTiles, "identity_backward", "cols, self._unflat(slopes).mul_(self.weight)", "cols, slopes", ADDITIVE),
+    Saboteur(LoopTiles, "identity_scores", "self.v[..., cols, :]", "self.v[..., cols, :].flip(-2)", ADDITIVE),
 ]
 
 DOT = ("scaled_dot", "dot", "cosine")
@@ -156,7 +170,7 @@ def sound(scores: Sequence[str], backend: str, large: bool) -> bool:
 @pytest.fixture(autouse=True)
 def _small_tiles(monkeypatch):
     monkeypatch.setitem(sweep.TILE_ELEMENTS, "cpu", 1)
-    monkeypatch.setattr(additive, "TOGETHER", 1)
+    monkeypatch.setattr(subsets, "TOGETHER", 1)
 
 
 @pytest.mark.parametrize("saboteur", BLOCKED, ids=str)
@@ -164,6 +178,14 @@ def test_a_broken_blocked_backend_is_caught(saboteur, monkeypatch):
     assert sound(saboteur.scores, "blocked", saboteur.large), "the sound backend disagrees: nothing can be learnt"
     saboteur.strike(monkeypatch)
     assert complaints(saboteur.scores, "blocked", saboteur.large) != []
+
+
+@pytest.mark.parametrize("saboteur", LOOPS, ids=str)
+def test_a_broken_loop_is_caught(saboteur, monkeypatch):
+    take_loops(monkeypatch)
+    assert complaints(saboteur.scores, "blocked", large=False) == [], "sound loops disagree: nothing can be learnt"
+    saboteur.strike(monkeypatch)
+    assert complaints(saboteur.scores, "blocked", large=False) != []
 
 
 @pytest.mark.parametrize("saboteur", TORCH, ids=str)

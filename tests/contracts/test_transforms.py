@@ -165,6 +165,7 @@ def arguments(backend):
 
 
 @pytest.mark.parametrize("backend", NAMES)
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch's own, as inductor loads
 def test_a_caller_compiles_whole_forward_and_backward(backend):
     caller, parameters = rich(backend)
     tensors, lengths = arguments(backend)

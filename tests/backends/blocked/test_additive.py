@@ -1,14 +1,23 @@
-"""Identity A: additive tiles without a tanh per pair, inside the bound that the file states."""
+"""Identity A: additive tiles without a tanh per pair, inside the bound that the file states, in each of its ways."""
 
 import pytest
 import torch
 from tests.contracts.agreement import group_sums
+from tests.contracts.looped import in_plain_operations
 
-from regard.backends.blocked import additive
-from regard.backends.blocked.additive import LARGEST_REACH, TANH_ERROR, AdditiveTiles
+from regard.backends.blocked import subsets
+from regard.backends.blocked.additive import TANH_ERROR
+from regard.backends.blocked.loops import LoopTiles
+from regard.backends.blocked.subsets import SubsetTiles
 
 ALL = slice(0, 101), slice(0, 103)
 DTYPES = [torch.float32, torch.float64]
+WAYS = [SubsetTiles, LoopTiles]
+
+
+@pytest.fixture(autouse=True)
+def _plain_loops(monkeypatch):
+    in_plain_operations(monkeypatch)
 
 
 def drawn(reach, hidden, dtype, heads=2):
@@ -27,31 +36,35 @@ def by_tanh(query, key, weight):
     return (hidden * weight.double().unsqueeze(-2)).sum(-1)
 
 
-@pytest.fixture(params=[1, 2, 99], ids=lambda groups: f"{groups}-at-once")
-def _together(request, monkeypatch):
-    """One group at a time, two and perhaps one at the end, or all; two heads have so many pairs each."""
-    monkeypatch.setattr(additive, "TOGETHER", request.param * 2 * 101 * 103)
+@pytest.fixture(params=["1 at once", "2 at once", "99 at once", "loops"])
+def way(request, monkeypatch):
+    """Products of one group at a time, of two and perhaps one at the end, or of all; or loops.
+
+    Two heads have so many pairs each.
+    """
+    if request.param == "loops":
+        return LoopTiles
+    monkeypatch.setattr(subsets, "TOGETHER", int(request.param.split()[0]) * 2 * 101 * 103)
+    return SubsetTiles
 
 
-@pytest.mark.usefixtures("_together")
 @pytest.mark.parametrize("hidden", [1, 4, 7, 64])
 @pytest.mark.parametrize("share", [0.01, 0.1, 0.5, 1.0])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_score_is_off_by_at_most_the_written_bound(dtype, share, hidden):
-    operands = drawn(share * LARGEST_REACH[dtype], hidden, dtype)
-    tiles = AdditiveTiles(operands, [False] * 3)
+def test_a_score_is_off_by_at_most_the_written_bound(way, dtype, share, hidden):
+    operands = drawn(share * way.reaches[dtype], hidden, dtype)
+    tiles = way(operands, [False] * 3)
     assert tiles._within_reach(*ALL)
     allowed = TANH_ERROR * torch.finfo(dtype).eps * operands[2].double().abs().sum(-1).max()
     assert (tiles.scores(*ALL).double() - by_tanh(*operands)).abs().max() <= allowed
 
 
-@pytest.mark.usefixtures("_together")
 @pytest.mark.parametrize("hidden", [7, 20])
 @pytest.mark.parametrize("share", [0.01, 0.3, 1.0])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_gradient_is_off_by_at_most_the_written_bound(dtype, share, hidden):
-    operands = drawn(share * LARGEST_REACH[dtype], hidden, dtype)
-    tiles = AdditiveTiles(operands, [True] * 3)
+def test_a_gradient_is_off_by_at_most_the_written_bound(way, dtype, share, hidden):
+    operands = drawn(share * way.reaches[dtype], hidden, dtype)
+    tiles = way(operands, [True] * 3)
     grad = torch.randn(2, 101, 103, dtype=torch.float64).to(dtype)
     tiles.backward(*ALL, grad.clone())
     leaves = [x.double().requires_grad_() for x in operands]
@@ -67,21 +80,23 @@ def test_a_gradient_is_off_by_at_most_the_written_bound(dtype, share, hidden):
         assert ((found.double() - right).abs() <= each * bound).all()
 
 
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_tiles_beyond_the_reach_take_tanh_and_stay_exact(dtype):
-    operands = drawn(1.01 * LARGEST_REACH[dtype], 7, dtype)
-    operands[0][0, 0, 0] = 1.01 * LARGEST_REACH[dtype]
-    tiles = AdditiveTiles(operands, [False] * 3)
+def test_tiles_beyond_the_reach_take_tanh_and_stay_exact(dtype, way):
+    operands = drawn(1.01 * way.reaches[dtype], 7, dtype)
+    operands[0][0, 0, 0] = 1.01 * way.reaches[dtype]
+    tiles = way(operands, [False] * 3)
     assert not tiles._within_reach(*ALL)
     allowed = 4 * torch.finfo(dtype).eps * operands[2].double().abs().sum(-1).max()
     assert (tiles.scores(*ALL).double() - by_tanh(*operands)).abs().max() <= allowed
 
 
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("garbage", [torch.nan, torch.inf, 1e30])
-def test_one_wild_token_leaves_the_others_alone(garbage):
+def test_one_wild_token_leaves_the_others_alone(garbage, way):
     query, key, weight = drawn(1.0, 7, torch.float32)
     key[:, 3] = garbage
-    scores = AdditiveTiles([query, key, weight], [False] * 3).scores(*ALL)
+    scores = way([query, key, weight], [False] * 3).scores(*ALL)
     others = [j for j in range(103) if j != 3]
     exact = by_tanh(query, key[:, others], weight)
     allowed = TANH_ERROR * torch.finfo(torch.float32).eps * weight.double().abs().sum(-1).max()
@@ -93,9 +108,9 @@ def test_no_tensor_has_a_hidden_axis_over_pairs(monkeypatch):
 
     A small tile holds those of several groups, up to a number that does not grow with the tile.
     """
-    monkeypatch.setattr(additive, "TOGETHER", 1)
+    monkeypatch.setattr(subsets, "TOGETHER", 1)
     query, key, weight = drawn(1.0, 64, torch.float32, heads=1)
-    tiles = AdditiveTiles([query, key, weight], [False] * 3)
+    tiles = SubsetTiles([query, key, weight], [False] * 3)
     known = {x.untyped_storage().data_ptr() for x in vars(tiles).values() if isinstance(x, torch.Tensor)}
     largest = 0
 
@@ -115,13 +130,14 @@ def test_no_tensor_has_a_hidden_axis_over_pairs(monkeypatch):
 
 def test_units_are_grouped_and_ungrouped_without_loss():
     tokens = torch.randn(2, 5, 7)
-    assert torch.equal(additive._ungroup(additive._by_group(tokens), tokens), tokens)
+    assert torch.equal(subsets._ungroup(subsets._by_group(tokens), tokens), tokens)
 
 
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("shared", [{0}, {1}, {2}, {0, 1}, {0, 2}, {1, 2}])
-def test_an_operand_that_heads_share_gets_the_gradients_of_all(shared):
+def test_an_operand_that_heads_share_gets_the_gradients_of_all(shared, way):
     operands = [x[:1] if place in shared else x for place, x in enumerate(drawn(1.0, 7, torch.float64, heads=3))]
-    tiles = AdditiveTiles(operands, [True] * 3)
+    tiles = way(operands, [True] * 3)
     grad = torch.randn(3, 101, 103, dtype=torch.float64)
     tiles.backward(*ALL, grad.clone())
     leaves = [x.clone().requires_grad_() for x in operands]
@@ -130,17 +146,18 @@ def test_an_operand_that_heads_share_gets_the_gradients_of_all(shared):
         torch.testing.assert_close(found, right)
 
 
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("wild", [torch.inf, -torch.inf, 3e38])
 @pytest.mark.parametrize("side", [0, 1])
 @pytest.mark.parametrize("is_forbidden", [False, True])
-def test_gradients_beside_an_activation_of_any_size(side, wild, is_forbidden):
+def test_gradients_beside_an_activation_of_any_size(side, wild, is_forbidden, way):
     """tanh is flat there, and nothing of it may reach the group's other units; a mask may hide the token altogether."""
     operands = drawn(1.0, 7, torch.float32)
     operands[side][:, 3, 2] = wild
     grad = torch.randn(2, 101, 103)
     if is_forbidden:
         grad.select(side + 1, 3).zero_()
-    tiles = AdditiveTiles(operands, [True] * 3)
+    tiles = way(operands, [True] * 3)
     tiles.backward(*ALL, grad.clone())
     leaves = [x.double().requires_grad_() for x in operands]
     exact = torch.autograd.grad(by_tanh(*leaves), leaves, grad.double())

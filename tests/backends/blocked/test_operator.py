@@ -32,6 +32,7 @@ def arguments(score, mask="keep", dropout=0.0, requires_grad=True):
         scale=getattr(form, "scale", 1.0),
         softcap=0.0,
         tanh=False,
+        compiled=False,
         mask=text,
         dropout=dropout,
         keep=False,

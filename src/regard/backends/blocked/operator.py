@@ -12,7 +12,9 @@ from torch import Tensor
 
 from regard.backends.blocked import bounded
 from regard.backends.blocked import sweep as sweeps
-from regard.backends.blocked.additive import AdditiveTiles, keeps
+from regard.backends.blocked.additive import keeps
+from regard.backends.blocked.loops import LoopTiles, has_compiler
+from regard.backends.blocked.subsets import SubsetTiles
 from regard.backends.blocked.tiles import DistanceTiles, DotTiles, Tiles
 from regard.backends.equations import full_precision
 from regard.backends.operator import Directions, operator, wants_gradient
@@ -27,8 +29,9 @@ from regard.watched import is_packed, is_watched
 class Statics(NamedTuple):
     """What is known before any number: how many operands the form has, what else is in the list, the settings.
 
-    tanh: additive tiles take tanh itself, because a tolerance is tighter than what their identity promises. keep: a
-    backward pass follows, for which the scores of a small problem are kept.
+    tanh: additive tiles take tanh itself, because a tolerance is tighter than what their identity promises. compiled:
+    they are part of a compiled program, so that their loops may be compiled too. keep: a backward pass follows, for
+    which the scores of a small problem are kept.
     """
 
     operands: int
@@ -38,6 +41,7 @@ class Statics(NamedTuple):
     scale: float
     softcap: float
     tanh: bool
+    compiled: bool
     mask: str
     dropout: float
     keep: bool
@@ -62,8 +66,10 @@ def run(problem: Problem) -> tuple[Tensor, Tensor]:
         tensors += mask.tensors()
         text = mask.encode()
     tanh = name == "additive" and not keeps(problem.tolerance, form.query.dtype)
-    keep = wants_gradient(tensors) and not (is_watched() or is_packed())
-    statics = Statics(operands, bias is not None, dropout > 0, name, scale, softcap, tanh, text, dropout, keep)
+    compiled = name == "additive" and torch.compiler.is_compiling() and not torch.compiler.is_exporting()
+    keep = wants_gradient(tensors) and (compiled or not (is_watched() or is_packed()))
+    settings = name, scale, softcap, tanh, compiled, text, dropout, keep
+    statics = Statics(operands, bias is not None, dropout > 0, *settings)
     output, log_mass, _ = OPERATOR.run(tensors, statics)
     return output, log_mass
 
@@ -77,12 +83,13 @@ def _forward(
     scale: float,
     softcap: float,
     tanh: bool,
+    compiled: bool,
     mask: str,
     dropout: float,
     keep: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Output in value's dtype, log_mass and kept scores in the accumulation dtype; none are (*batch, 0)."""
-    statics = Statics(operands, has_bias, has_seed, form, scale, softcap, tanh, mask, dropout, keep)
+    statics = Statics(operands, has_bias, has_seed, form, scale, softcap, tanh, compiled, mask, dropout, keep)
     value = tensors[operands]
     with full_precision(value.device):
         tiles = _tiles(tensors, statics, [False] * operands)
@@ -97,7 +104,9 @@ def _fake(tensors, *statics):
     query, value = tensors[0], tensors[known.operands]
     batch, queries = _batch(tensors, known), query.shape[-2]
     log_mass = value.new_empty(*batch, queries, dtype=accumulation_dtype(value.dtype))
-    return value.new_empty(*batch, queries, value.shape[-1]), log_mass, log_mass.new_empty(*batch, 0)
+    pairs = (*batch, queries, value.shape[-2])
+    scores = log_mass.new_empty(pairs if sweeps.is_kept(known.keep, pairs) else (*batch, 0))
+    return value.new_empty(*batch, queries, value.shape[-1]), log_mass, scores
 
 
 def _backward(
@@ -110,6 +119,7 @@ def _backward(
     scale: float,
     softcap: float,
     tanh: bool,
+    compiled: bool,
     mask: str,
     dropout: float,
     keep: bool,
@@ -119,7 +129,7 @@ def _backward(
 
     results: the gradients of output and log_mass, then output, log_mass and kept scores.
     """
-    statics = Statics(operands, has_bias, has_seed, form, scale, softcap, tanh, mask, dropout, keep)
+    statics = Statics(operands, has_bias, has_seed, form, scale, softcap, tanh, compiled, mask, dropout, keep)
     value = tensors[operands]
     with full_precision(value.device):
         tiles = _tiles(tensors, statics, needs[:operands])
@@ -159,7 +169,8 @@ def _tiles(tensors: Sequence[Tensor], statics: Statics, needs: Sequence[bool]) -
         case "dot":
             return DotTiles(operands, needs, statics.scale, statics.softcap)
         case "additive":
-            return AdditiveTiles(operands, needs, statics.tanh)
+            is_looped = statics.compiled and operands[0].device.type == "cpu" and has_compiler()
+            return (LoopTiles if is_looped else SubsetTiles)(operands, needs, statics.tanh)
     return DistanceTiles(operands, needs, LINKS[statics.form], dtype)
 
 

@@ -5,7 +5,7 @@ is the output and log_mass, and the scores where they are few.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -49,7 +49,7 @@ class Sweep(NamedTuple):
     def room(self) -> Tensor | None:
         """Where the scores of all pairs are kept, (*batch, queries, keys), if they are."""
         shape = (*self.batch, self.queries, self.keys)
-        return self.value.new_empty(shape) if self.keep and math.prod(shape) <= MOST_KEPT else None
+        return self.value.new_empty(shape) if is_kept(self.keep, shape) else None
 
     def finish(self, scores: Tensor, rows: slice, cols: slice) -> Tensor:
         """Add the bias and forbid what the mask forbids; scores may be overwritten."""
@@ -84,6 +84,11 @@ class Sweep(NamedTuple):
         # A few queries may have longer rows: their tile is small nevertheless.
         width = max(min(max(LONGEST_ROW, budget // self.queries), budget // 16), 64)
         return max(budget // max(min(width, self.keys), 1), 16), width
+
+
+def is_kept(keep: bool, shape: Sequence[int]) -> bool:
+    """Whether scores of that shape are few enough to be kept, if they are to be."""
+    return keep and math.prod(shape) <= MOST_KEPT
 
 
 def forward(tiles: Tiles, sweep: Sweep) -> tuple[Tensor, Tensor, Tensor | None]:

@@ -70,5 +70,5 @@ def _form(name: str, row: Mapping[str, Any]) -> str:
 def _look(form: str) -> str:
     """One look for each form, on every chart."""
     if form.startswith("regard"):
-        return "c2" if "within" in form else "c0"
+        return "c2" if "within" in form else "c0 dashed" if "compiled" in form else "c0"
     return ("c3" if "compile" in form else "c4") + (" dashed" if "product" in form else "")

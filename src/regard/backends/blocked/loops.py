@@ -1,0 +1,106 @@
+"""Additive tiles as loops over pairs and hidden units, which torch.compile writes in C++.
+
+With u = e^(2a) and v = e^(2b), tanh(a + b) = 1 - 2r for r = 1 / (1 + uv), and its derivative is 4 (r - r^2). Plain
+operations would store an r for each pair and unit; a loop has it in a register, and one division a pair and unit is
+less than the tanh of the textbook form takes by ten times. A compiler takes seconds: only the callers of a program that
+is compiled itself come here (`operator.Statics.compiled`).
+
+u, v and uv are rounded once each and r by its own division: a tanh and its derivative err by a few eps.
+"""
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from regard.backends.blocked.additive import AdditiveTiles
+from regard.shapes import common_batch
+
+# Batch, queries, keys and hidden units that a loop is compiled at: primes, lest two sizes are taken for one, and large
+# enough that its rows are worth sharing among the cores.
+EXAMPLE = (3, 509, 251, 127)
+
+
+@cache
+def has_compiler() -> bool:
+    """Whether there is the compiler that torch.compile calls for a CPU."""
+    usual = {"darwin": "clang++", "win32": "cl"}.get(sys.platform, "g++")
+    return shutil.which(os.environ.get("CXX", usual)) is not None
+
+
+class LoopTiles(AdditiveTiles):
+    """A division for each pair and hidden unit."""
+
+    # Up to here e^(2a) is a normal number. A product uv may be infinite: its r is 0, as it should be.
+    reaches: ClassVar[dict[torch.dtype, float]] = {torch.float32: 43.0, torch.float64: 354.0}
+
+    def __init__(self, operands: Sequence[Tensor], needs: Sequence[bool], tanh: bool = False) -> None:
+        """One exponential for each token and unit; tanh: take tanh in every tile."""
+        super().__init__(operands, needs, tanh)
+        self.batch = common_batch(*operands)
+        self.u, self.v = (2 * self.query).exp_(), (2 * self.key).exp_()
+
+    def identity_scores(self, rows: slice, cols: slice) -> Tensor:
+        """sum_h w_h (1 - 2 r_h)."""
+        u, v, weight = self._flat(self.u[..., rows, :]), self._flat(self.v[..., cols, :]), self._flat(self.weight)
+        (scores,) = _run(_scores, u, v, weight)
+        return self._unflat(scores)
+
+    def identity_backward(self, rows: slice, cols: slice, grad: Tensor) -> None:
+        """da and dw from sums over keys, db from the same sums with queries and keys exchanged."""
+        u, v, grad = self._flat(self.u[..., rows, :]), self._flat(self.v[..., cols, :]), self._flat(grad)
+        if self.needs[0] or self.needs[2]:
+            slopes, tanhs = _run(_pulls, u, v, grad)
+            self.add(0, rows, self._unflat(slopes).mul_(self.weight))
+            self.add(2, slice(None), self._unflat(tanhs).sum(-2, keepdim=True))
+        if self.needs[1]:
+            slopes, _ = _run(_pulls, v, u, grad.mT.contiguous())
+            self.add(1, cols, self._unflat(slopes).mul_(self.weight))
+
+    def _flat(self, tile: Tensor) -> Tensor:
+        """(*batch, n, m) -> (batch, n, m), axes that are shared at full size: a loop knows one batch axis."""
+        return tile.expand(*self.batch, *tile.shape[-2:]).reshape(-1, *tile.shape[-2:]).contiguous()
+
+    def _unflat(self, tile: Tensor) -> Tensor:
+        return tile.view(*self.batch, *tile.shape[-2:])
+
+
+def _scores(u: Tensor, v: Tensor, weight: Tensor) -> tuple[Tensor]:
+    """u (batch, queries, hidden), v (batch, keys, hidden), weight (batch, 1, hidden) -> (batch, queries, keys)."""
+    return ((weight.unsqueeze(-2) * (1 - 2 * _r(u, v))).sum(-1),)
+
+
+def _pulls(u: Tensor, v: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
+    """Sums over keys of grad tanh' and of grad tanh, (batch, queries, hidden) each; grad (batch, queries, keys)."""
+    r, grad = _r(u, v), grad.unsqueeze(-1)
+    return (grad * (4 * (r - r * r))).sum(-2), (grad * (1 - 2 * r)).sum(-2)
+
+
+def _r(u: Tensor, v: Tensor) -> Tensor:
+    """1 / (1 + uv), (batch, queries, keys, hidden)."""
+    return 1 / (1 + u.unsqueeze(-2) * v.unsqueeze(-3))
+
+
+Loop = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, ...]]
+
+
+@torch.no_grad()
+def _run(loop: Loop, u: Tensor, v: Tensor, other: Tensor) -> tuple[Tensor, ...]:
+    """A loop at any sizes; torch takes a size of 1 for another program."""
+    sizes = (*u.shape[:2], v.shape[1], u.shape[2])
+    return _compiled(loop, u.dtype, tuple(size == 1 for size in sizes))(u, v, other)
+
+
+@cache
+def _compiled(loop: Loop, dtype: torch.dtype, ones: tuple[bool, ...]) -> Loop:
+    """The loop as a program for all sizes that are not 1 where the example's are not."""
+    batch, queries, keys, hidden = (1 if one else size for one, size in zip(ones, EXAMPLE, strict=True))
+    program = torch.compile(loop, dynamic=True)
+    shape = (batch, 1, hidden) if loop is _scores else (batch, queries, keys)
+    program(*(torch.ones(at, dtype=dtype) for at in ((batch, queries, hidden), (batch, keys, hidden), shape)))
+    return program
