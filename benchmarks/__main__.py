@@ -12,13 +12,14 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import additive, distance_gpu, dot, imports, memory, multihead, regression, report
+from benchmarks import additive, additive_lengths, distance_gpu, dot, imports, memory, multihead, regression, report
 from benchmarks.measure import machine
 
 SUITES = {
     "dot": dot.run,
     "multihead": multihead.run,
     "additive": additive.run,
+    "lengths": additive_lengths.run,
     "memory": memory.run,
     "regression": regression.run,
     "imports": imports.run,

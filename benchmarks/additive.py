@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import count
+from types import FunctionType
 
 import torch
 from torch import Tensor
@@ -24,6 +26,7 @@ LENGTHS = {"cpu": (64, 128, 256, 512, 1024), "cuda": (256, 512, 1024, 2048, 4096
 LONGEST = 65_536
 # What a compiled form is called; on a CPU it is compared with the library compiled, too.
 COMPILED = ", torch.compile"
+COPIES = count()
 # Queries whose textbook scores in float64 are held at once.
 JUDGED = 32
 
@@ -35,14 +38,18 @@ def run(device: str) -> list[dict]:
         batch, tokens, hidden, _ = size
         is_short = device == "cuda" and tokens <= CAPTURED_TOKENS
         for backward in (False, True):
-            for tolerance in (None, LIFTED[tokens, backward]) if device == "cuda" else (None,):
-                forms = {} if batch * tokens * tokens * hidden > EAGER_ELEMENTS else dict(TEXTBOOK)
-                compiled = {f"{name}{COMPILED}": torch.compile(TEXTBOOK[name], dynamic=False) for name in TEXTBOOK}
+            programs = {f"{name}{COMPILED}": compiled(form, dynamic=False) for name, form in TEXTBOOK.items()}
+            plain = {} if batch * tokens * tokens * hidden > EAGER_ELEMENTS else TEXTBOOK
+            for tolerance in allowed(device, tokens, backward):
                 how = backward, device, tolerance
-                rows += compared(*size, *how, forms | compiled, captured=False)
-                rows += compared(*size, *how, compiled, captured=True) if is_short else []
-                torch.compiler.reset()
+                rows += compared(*size, *how, plain | programs, captured=False)
+                rows += compared(*size, *how, programs, captured=True) if is_short else []
     return rows
+
+
+def allowed(device: str, tokens: int, backward: bool) -> tuple[float | None, ...]:
+    """The tolerances that are tried: none, and on a GPU the lift's."""
+    return (None, LIFTED[tokens, backward]) if device == "cuda" else (None,)
 
 
 def beside(device: str) -> dict[str, list[dict]]:
@@ -62,7 +69,16 @@ def textbook_product(a: Tensor, b: Tensor, value: Tensor, weight: Tensor) -> Ten
     return scores.softmax(-1) @ value
 
 
-TEXTBOOK = {"textbook": textbook, "textbook as a product": textbook_product}
+TEXTBOOK: dict[str, Callable[..., Tensor]] = {"textbook": textbook, "textbook as a product": textbook_product}
+
+
+def compiled(form: Callable[..., Tensor], **how: bool) -> Callable[..., Tensor]:
+    """torch.compile of a copy: what torch learns of one program's lengths does not reach another's."""
+    assert isinstance(form, FunctionType)
+    code = form.__code__.replace(co_name=f"{form.__name__}_{next(COPIES)}")
+    copy = FunctionType(code, form.__globals__, None, form.__defaults__, form.__closure__)
+    copy.__kwdefaults__ = form.__kwdefaults__
+    return torch.compile(copy, **how)
 
 
 def compared(
@@ -87,7 +103,7 @@ def compared(
         exact = judged(one, weight, backward)
         ways = {"regard.attend": regard.attend}
         if device == "cpu":
-            ways[f"regard.attend{COMPILED}"] = torch.compile(regard.attend, dynamic=False)
+            ways[f"regard.attend{COMPILED}"] = compiled(regard.attend)
         errors = {
             label: [relative_error(x, y) for x, y in zip(library(attend, one), exact, strict=True)]
             for label, attend in ways.items()
@@ -105,7 +121,7 @@ def compared(
 
             calls: dict[str, Callable[[], object]] = {name: peer}
             for label, attend in ways.items():
-                if name.endswith(COMPILED) or not label.endswith(COMPILED):
+                if COMPILED in name or COMPILED not in label:
                     calls[label] = partial(library, attend)
             memory = {label: peak(call) for label, call in calls.items()} if device == "cuda" else {}
             timing = compare({label: replay_of(call) for label, call in calls.items()} if captured else calls)

@@ -178,6 +178,7 @@ RENDERED = {
     "dot": _dot,
     "multihead": _multihead,
     "additive": _additive,
+    "lengths": _additive,
     "memory": _memory,
     "regression": _regression,
     "distance": _distance,

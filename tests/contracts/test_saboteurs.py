@@ -122,8 +122,8 @@ LOOPS = [
     Saboteur(loops, "_scores", "1 - 2 *", "1 -", ADDITIVE),
     Saboteur(loops, "_pulls", "r - r * r", "r", ADDITIVE),
     Saboteur(loops, "_pulls", "1 - 2 * r", "2 * r", ADDITIVE),
-    Saboteur(LoopTiles, "identity_backward", "(tanhs).sum(-2, keepdim=True)", "(tanhs)[..., :1, :]", ADDITIVE),
-    Saboteur(LoopTiles, "identity_backward", "cols, self._unflat(slopes).mul_(self.weight)", "cols, slopes", ADDITIVE),
+    Saboteur(LoopTiles, "identity_backward", "tanhs.sum(-2, keepdim=True)", "tanhs[..., :1, :]", ADDITIVE),
+    Saboteur(LoopTiles, "identity_backward", "v, u, grad.mT)", "v, u, 2 * grad.mT)", ADDITIVE),
     Saboteur(LoopTiles, "identity_scores", "self.v[..., cols, :]", "self.v[..., cols, :].flip(-2)", ADDITIVE),
 ]
 

@@ -24,14 +24,26 @@ def operands(loop, batch, queries, keys, hidden, dtype):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_one_program_serves_all_sizes_and_is_as_exact_as_plain_operations(loop, dtype):
     graphs = torch._dynamo.utils.counters["stats"]
-    loops._run(loop, *operands(loop, 4, 6, 7, 5, dtype))
+    loops.run(loop, *operands(loop, 4, 6, 7, 5, dtype))
     before = graphs["unique_graphs"]
     for sizes in SIZES:
         tensors = operands(loop, *sizes, dtype)
         exact = loop(*(x.double() for x in tensors))
-        for found, plain, right in zip(loops._run(loop, *tensors), loop(*tensors), exact, strict=True):
+        for found, plain, right in zip(loops.run(loop, *tensors), loop(*tensors), exact, strict=True):
             bounds.assert_as_good(found, plain, right)
     assert graphs["unique_graphs"] == before
+
+
+@compiling
+def test_parameters_and_tensors_of_inference_mode_take_the_same_program():
+    u, v, weight = operands(loops._scores, 2, 6, 6, 6, torch.float32)
+    (right,) = loops.run(loops._scores, u, v, weight)
+    before = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    torch.testing.assert_close(loops.run(loops._scores, u, v, torch.nn.Parameter(weight))[0], right)
+    with torch.inference_mode():
+        inner = [x.clone() for x in (u, v)]
+        torch.testing.assert_close(loops.run(loops._scores, *inner, weight)[0], right)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == before
 
 
 @compiling
@@ -39,7 +51,7 @@ def test_one_program_serves_all_sizes_and_is_as_exact_as_plain_operations(loop, 
 def test_a_size_of_1_is_taken(at):
     sizes = [1 if place == at else size for place, size in enumerate((3, 4, 6, 5))]
     tensors = operands(loops._scores, *sizes, torch.float32)
-    torch.testing.assert_close(loops._run(loops._scores, *tensors), loops._scores(*tensors))
+    torch.testing.assert_close(loops.run(loops._scores, *tensors), loops._scores(*tensors))
 
 
 TOKENS = [torch.randn(2, n, 8) for n in (150, 140, 140)]

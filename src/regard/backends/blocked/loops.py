@@ -21,9 +21,13 @@ from torch import Tensor
 from regard.backends.blocked.additive import AdditiveTiles
 from regard.shapes import common_batch
 
+Loop = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, ...]]
+
 # Batch, queries, keys and hidden units that a loop is compiled at: primes, lest two sizes are taken for one, and large
 # enough that its rows are worth sharing among the cores.
 EXAMPLE = (3, 509, 251, 127)
+# What torch notes of a tensor beside gradients: that it is a view, or was overwritten.
+RECORDED = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
 
 
 @cache
@@ -47,27 +51,24 @@ class LoopTiles(AdditiveTiles):
 
     def identity_scores(self, rows: slice, cols: slice) -> Tensor:
         """sum_h w_h (1 - 2 r_h)."""
-        u, v, weight = self._flat(self.u[..., rows, :]), self._flat(self.v[..., cols, :]), self._flat(self.weight)
-        (scores,) = _run(_scores, u, v, weight)
-        return self._unflat(scores)
+        (scores,) = self._run(_scores, self.u[..., rows, :], self.v[..., cols, :], self.weight)
+        return scores
 
     def identity_backward(self, rows: slice, cols: slice, grad: Tensor) -> None:
         """da and dw from sums over keys, db from the same sums with queries and keys exchanged."""
-        u, v, grad = self._flat(self.u[..., rows, :]), self._flat(self.v[..., cols, :]), self._flat(grad)
+        u, v = self.u[..., rows, :], self.v[..., cols, :]
         if self.needs[0] or self.needs[2]:
-            slopes, tanhs = _run(_pulls, u, v, grad)
-            self.add(0, rows, self._unflat(slopes).mul_(self.weight))
-            self.add(2, slice(None), self._unflat(tanhs).sum(-2, keepdim=True))
+            slopes, tanhs = self._run(_pulls, u, v, grad)
+            self.add(0, rows, slopes.mul_(self.weight))
+            self.add(2, slice(None), tanhs.sum(-2, keepdim=True))
         if self.needs[1]:
-            slopes, _ = _run(_pulls, v, u, grad.mT.contiguous())
-            self.add(1, cols, self._unflat(slopes).mul_(self.weight))
+            slopes, _ = self._run(_pulls, v, u, grad.mT)
+            self.add(1, cols, slopes.mul_(self.weight))
 
-    def _flat(self, tile: Tensor) -> Tensor:
-        """(*batch, n, m) -> (batch, n, m), axes that are shared at full size: a loop knows one batch axis."""
-        return tile.expand(*self.batch, *tile.shape[-2:]).reshape(-1, *tile.shape[-2:]).contiguous()
-
-    def _unflat(self, tile: Tensor) -> Tensor:
-        return tile.view(*self.batch, *tile.shape[-2:])
+    def _run(self, loop: Loop, *tensors: Tensor) -> list[Tensor]:
+        """A loop knows one batch axis, and axes that are shared at full size."""
+        flat = [x.expand(*self.batch, *x.shape[-2:]).reshape(-1, *x.shape[-2:]).contiguous() for x in tensors]
+        return [x.view(*self.batch, *x.shape[-2:]) for x in run(loop, *flat)]
 
 
 def _scores(u: Tensor, v: Tensor, weight: Tensor) -> tuple[Tensor]:
@@ -86,14 +87,12 @@ def _r(u: Tensor, v: Tensor) -> Tensor:
     return 1 / (1 + u.unsqueeze(-2) * v.unsqueeze(-3))
 
 
-Loop = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, ...]]
-
-
-@torch.no_grad()
-def _run(loop: Loop, u: Tensor, v: Tensor, other: Tensor) -> tuple[Tensor, ...]:
+def run(loop: Loop, u: Tensor, v: Tensor, other: Tensor) -> tuple[Tensor, ...]:
     """A loop at any sizes; torch takes a size of 1 for another program."""
-    sizes = (*u.shape[:2], v.shape[1], u.shape[2])
-    return _compiled(loop, u.dtype, tuple(size == 1 for size in sizes))(u, v, other)
+    ones = tuple(size == 1 for size in (*u.shape[:2], v.shape[1], u.shape[2]))
+    # Where nothing is recorded, tensors are of one kind: a parameter or inference mode would be other programs again.
+    with torch._C._AutoDispatchBelowAutograd(), torch._C._ExcludeDispatchKeyGuard(RECORDED), torch.no_grad():
+        return _compiled(loop, u.dtype, ones)(u.detach(), v.detach(), other.detach())
 
 
 @cache
