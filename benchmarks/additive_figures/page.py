@@ -145,7 +145,7 @@ def kernels_table() -> str:
 
 
 def limits() -> str:
-    """How many times faster than the compiled textbook form a pass could be that had nothing but its floor."""
+    """How many times faster than a textbook form compiled for its length a pass with nothing but its floor would be."""
     floors = kept("additive-kernels-cuda")["rows"]
     compared = [row for row in kept("additive-cuda")["rows"] if row["backward"] and "compile" in _peer(row)]
     longest = max(row["tokens"] for row in compared)
@@ -162,8 +162,8 @@ def limits() -> str:
             f"{call.partition(',')[0]}, {ratios} times ({times} ms over the floor of its {what}, {floor:.1f} ms)"
         )
     return (
-        f"So there is a limit to the ratios at {longest:,} tokens, forward and backward, against the compiled textbook "
-        f"forms, however good the rest may become: {'; '.join(said)}.\n"
+        f"So there is a limit to the ratios at {longest:,} tokens, forward and backward, against the textbook forms "
+        f"compiled for that length, however good the rest may become: {'; '.join(said)}.\n"
     )
 
 
@@ -210,7 +210,9 @@ PARTS: dict[str, Callable[[], str]] = {
     "additive errors": errors_figure,
     "additive why": why_block,
     "additive speed on a GPU": lambda: speed_table("additive-cuda"),
+    "additive speed at several lengths, on a GPU": lambda: speed_table("lengths-cuda"),
     "additive speed on a CPU": lambda: speed_table("additive"),
+    "additive speed at several lengths, on a CPU": lambda: speed_table("lengths"),
     "additive kernels": kernels_table,
     "additive limits": limits,
 }

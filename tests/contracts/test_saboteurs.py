@@ -109,7 +109,7 @@ BLOCKED = [
     Saboteur(SubsetTiles, "gradients", ".mul_(self.coefficients)", "", ADDITIVE),
     Saboteur(SubsetTiles, "_fractions", "first += count", "first += 0", ADDITIVE),
     Saboteur(SubsetTiles, "identity_backward", "sub_(products.mT @ upper)", "add_(products.mT @ upper)", ADDITIVE),
-    Saboteur(SubsetTiles, "identity_scores", "total.addcdiv_(upper, lower)", "total", ADDITIVE),
+    Saboteur(SubsetTiles, "identity_scores", "total.addcdiv_(upper[0], lower[0])", "total", ADDITIVE),
     Saboteur(subsets, "_products", "grouped = ", "grouped = 2 * ", ADDITIVE),
     Saboteur(AdditiveTiles, "_tanh_backward", ".neg_().add_(1)", ".neg_()", ADDITIVE, large=True),
     Saboteur(AdditiveTiles, "_tanh_scores", "range(self.query.shape[-1])", "range(1)", ADDITIVE, large=True),

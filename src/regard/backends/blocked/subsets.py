@@ -62,9 +62,13 @@ class SubsetTiles(AdditiveTiles):
     def identity_scores(self, rows: slice, cols: slice) -> Tensor:
         """Sum over groups of N / D."""
         total: Tensor | None = None
-        for _, fractions in self._fractions(rows, cols):
-            for upper, lower in zip(*fractions, strict=True):
-                total = upper / lower if total is None else total.addcdiv_(upper, lower)
+        for _, (upper, lower) in self._fractions(rows, cols):
+            if total is None:
+                total = upper.div_(lower).sum(0)
+            elif len(upper) > 1:
+                total.add_(upper.div_(lower).sum(0))
+            else:
+                total.addcdiv_(upper[0], lower[0])
         assert total is not None
         return total
 
