@@ -25,12 +25,15 @@ def test_times_are_curves_over_length_and_medians_over_rows():
 
 
 def test_directions_devices_and_allowed_errors_are_told_apart():
-    seconds = {"textbook, torch.compile": {"median": 2.0}, "regard.attend": {"median": 1.0}}
-    found = timed(page(row(64, seconds=seconds), row(64, seconds=seconds, tolerance=0.0025)))
+    names = ("textbook, torch.compile", "regard.attend", "regard.attend, torch.compile")
+    seconds = {name: {"median": 1.0} for name in names}
+    lifted = {name: {"median": 1.0} for name in names[:2]}
+    found = timed(page(row(64, seconds=seconds), row(64, seconds=lifted, tolerance=0.0025)))
     (series,) = found.values()
     assert [(one.name, one.kind) for one in series] == [
         ("textbook, compiled", "c3"),
         ("regard.attend", "c0"),
+        ("regard.attend, compiled", "c0 dashed"),
         ("regard.attend, within 0.0025", "c2"),
     ]
     both = timed(page(row(64, seconds=seconds, backward=True), device="cpu"))

@@ -157,4 +157,8 @@ def _products(tokens: Tensor, signs: Tensor, reach: float) -> Tensor:
     Activations beyond the reach are cut off: no tile asks for them, and their gradient here must be 0 and not NaN.
     """
     grouped = _by_group(tokens.clamp(-reach, reach).nan_to_num_(0.0))
-    return (grouped @ signs.mT).sub_(grouped.abs().sum(-1, keepdim=True)).exp_()
+    # A power of 2 is several times faster than one of e, and a thin product than a sum over four.
+    exponents = grouped @ (math.log2(math.e) * signs.mT)
+    less = signs.new_full((GROUP, len(signs)), -math.log2(math.e))
+    exponents.view(-1, len(signs)).addmm_(grouped.abs_().view(-1, GROUP), less)
+    return exponents.exp2_()

@@ -131,7 +131,9 @@ def _draw(charts: Mapping[str, Curves | Bars]) -> Figure:
 def _draw_curves(ax: Axes, chart: Curves) -> None:
     for one in chart.series:
         across, up = zip(*one.points, strict=True)
-        ax.plot(across, up, marker="o" if one.marks else "", markersize=4, label=one.name, color=_colour(one.kind))
+        line = "--" if one.kind.endswith("dashed") else "-"
+        marker = "o" if one.marks else ""
+        ax.plot(across, up, line, marker=marker, markersize=4, label=one.name, color=_colour(one.kind))
     ax.set(xscale="log" if chart.log_x else "linear", yscale="log" if chart.log_y else "linear")
     ax.set(xlim=chart.x, ylim=chart.y, xlabel=chart.x_label, ylabel=chart.y_label)
     if chart.ticks:
