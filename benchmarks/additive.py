@@ -24,7 +24,7 @@ EAGER_ELEMENTS = 2**30
 CAPTURED_TOKENS = 1024
 LENGTHS = {"cpu": (64, 128, 256, 512, 1024), "cuda": (256, 512, 1024, 2048, 4096, 8192, 16384)}
 LONGEST = 65_536
-# What a compiled form is called; on a CPU it is compared with the library compiled, too.
+# What is compiled is called so; on a CPU the library is called in both ways.
 COMPILED = ", torch.compile"
 COPIES = count()
 # Queries whose textbook scores in float64 are held at once.
@@ -119,14 +119,10 @@ def compared(
                 output = form(*inputs, weight)
                 return [output, *(gradients(output, [*inputs, weight]) if backward else ())]
 
-            calls: dict[str, Callable[[], object]] = {name: peer}
-            for label, attend in ways.items():
-                if COMPILED in name or COMPILED not in label:
-                    calls[label] = partial(library, attend)
+            calls = {name: peer, **{label: partial(library, attend) for label, attend in ways.items()}}
             memory = {label: peak(call) for label, call in calls.items()} if device == "cuda" else {}
             timing = compare({label: replay_of(call) for label, call in calls.items()} if captured else calls)
-            told = {label: errors[label] for label in calls if label in errors}
-            rows.append({**size, **how, "errors": told, "peak_bytes": memory, **timing})
+            rows.append({**size, **how, "errors": errors, "peak_bytes": memory, **timing})
     return rows
 
 

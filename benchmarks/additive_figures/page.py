@@ -100,7 +100,7 @@ def _compared(row: dict) -> str:
             _size_of(row["batch"], row["tokens"]),
             "forward + backward" if row["backward"] else "forward",
             _tolerance(row),
-            f"{against}, as `attend`" if library.endswith("torch.compile") else against,
+            f"{against}; `attend` compiled" if library.endswith("torch.compile") else against,
             _milliseconds(theirs["median"]),
             _milliseconds(row["seconds"][library]["median"]),
             f"{row['ratio'][library]:.1f}x{noisy}",
