@@ -167,7 +167,8 @@ def _size(size: float) -> str:
 SHORT: dict[str, Callable[[dict], bool]] = {
     "dot": lambda row: row["shape"][2] in (8, 2048) and row["mask"] == "none",
     "multihead": lambda row: row["tokens"] == 512,
-    "additive": lambda row: row["tokens"] in (64, 512),
+    "additive": lambda row: row["tokens"] == 512,
+    "lengths": lambda row: False,
     "memory": lambda row: row["tokens"] == 8192,
     "regression": lambda row: (
         row.get("kernel") not in ("boxcar", "triangular", "biweight", "tricube", "cosine_kernel")
