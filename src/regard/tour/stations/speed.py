@@ -115,14 +115,15 @@ def _machine(page: Page) -> str:
 
 
 def _draw(charts: Mapping[str, Curves | Bars]) -> Figure:
-    figure, panels = plots.canvas(7.2, 2.9 * math.ceil(len(charts) / 2), panels=2, rows=math.ceil(len(charts) / 2))
+    rows = math.ceil(len(charts) / 2)
+    figure, panels = plots.canvas(8.4, 3.4 * rows, panels=2, rows=rows)
     with plots.house_style():
         for ax, chart in zip(panels, charts.values(), strict=False):
             if isinstance(chart, Curves):
                 _draw_curves(ax, chart)
             else:
                 _draw_bars(ax, chart)
-            ax.set_title(fill(chart.caption.removesuffix(".") or "Largest error of the lift", 44), fontsize=8)
+            ax.set_title(fill(chart.caption.removesuffix(".") or "Largest error of the lift", 36), fontsize=8)
         for ax in panels[len(charts) :]:
             ax.axis("off")
     return figure
@@ -139,14 +140,15 @@ def _draw_curves(ax: Axes, chart: Curves) -> None:
     if chart.ticks:
         ax.set_xticks(chart.ticks, [f"{tick:g}" for tick in chart.ticks])
         ax.minorticks_off()
-    ax.legend(fontsize=6)
+    # Under the axes: so many names would lie over the curves.
+    ax.legend(fontsize=6, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.2))
 
 
 def _draw_bars(ax: Axes, chart: Bars) -> None:
     places = range(len(chart.bars))
     drawn = ax.barh(places, [bar.value for bar in chart.bars], color=[_colour(bar.kind) for bar in chart.bars])
     ax.bar_label(drawn, [bar.text for bar in chart.bars], padding=2, fontsize=7)
-    ax.set_yticks(places, [bar.name for bar in chart.bars], fontsize=7)
+    ax.set_yticks(places, [fill(bar.name, 18) for bar in chart.bars], fontsize=7)
     ax.set(xlim=(0, 1.25 * chart.most), xlabel="seconds")
     ax.invert_yaxis()
 
