@@ -1,5 +1,6 @@
 """Identity A: additive tiles without a tanh per pair, inside the bound that the file states, in each of its ways."""
 
+import numpy as np
 import pytest
 import torch
 from tests.contracts.agreement import group_sums
@@ -78,6 +79,20 @@ def test_a_gradient_is_off_by_at_most_the_written_bound(way, dtype, share, hidde
     )
     for found, right, bound in zip(tiles.gradients(), exact, allowed, strict=True):
         assert ((found.double() - right).abs() <= each * bound).all()
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_group_keeps_the_bound_where_its_largest_activations_nearly_cancel(dtype, way):
+    """Every factor of the group is tiny there, and every exponent large; in long double, more exact than float64."""
+    for gap in (0.1, 0.5, 1.0):
+        query = way.reaches[dtype] * (0.9 + 0.1 * torch.rand(200, 4)) * (2 * torch.randint(2, (200, 4)) - 1)
+        key = (gap - query).clamp(-way.reaches[dtype], way.reaches[dtype])
+        operands = [x.to(dtype) for x in (query, key, torch.randn(1, 4))]
+        found = way(operands, [False] * 3).scores(slice(0, 200), slice(0, 200)).numpy()
+        a, b, w = (x.numpy().astype(np.longdouble) for x in operands)
+        exact = (np.tanh(a[:, None] + b) * w).sum(-1)
+        assert np.abs(found - exact).max() <= TANH_ERROR * torch.finfo(dtype).eps * np.abs(w).sum()
 
 
 @pytest.mark.parametrize("way", WAYS)

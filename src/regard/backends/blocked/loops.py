@@ -3,16 +3,15 @@
 With u = e^(2a) and v = e^(2b), tanh(a + b) = 1 - 2r for r = 1 / (1 + uv), and its derivative is 4 (r - r^2). Plain
 operations would store an r for each pair and unit; a loop has it in a register, and one division a pair and unit is
 less than the tanh of the textbook form takes by ten times. A compiler takes seconds: only the callers of a program that
-is compiled itself come here (`operator.Statics.compiled`).
+is compiled itself come here (`operator.Statics`).
 
 u, v and uv are rounded once each and r by its own division: a tanh and its derivative err by a few eps.
 """
 
-import os
-import shutil
-import sys
+import math
 from collections.abc import Callable, Sequence
 from functools import cache
+from types import FunctionType
 from typing import ClassVar
 
 import torch
@@ -32,9 +31,14 @@ RECORDED = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
 
 @cache
 def has_compiler() -> bool:
-    """Whether there is the compiler that torch.compile calls for a CPU."""
-    usual = {"darwin": "clang++", "win32": "cl"}.get(sys.platform, "g++")
-    return shutil.which(os.environ.get("CXX", usual)) is not None
+    """Whether torch.compile finds a C++ compiler that works."""
+    from torch._inductor import cpp_builder  # heavy, and loaded already where a caller was compiled for a CPU
+
+    try:
+        cpp_builder.get_cpp_compiler()
+    except RuntimeError:
+        return False
+    return True
 
 
 class LoopTiles(AdditiveTiles):
@@ -66,8 +70,10 @@ class LoopTiles(AdditiveTiles):
             self.add(1, cols, slopes.mul_(self.weight))
 
     def _run(self, loop: Loop, *tensors: Tensor) -> list[Tensor]:
-        """A loop knows one batch axis, and axes that are shared at full size."""
-        flat = [x.expand(*self.batch, *x.shape[-2:]).reshape(-1, *x.shape[-2:]).contiguous() for x in tensors]
+        """A loop knows one batch axis, and axes that are shared at full size, in the order of memory."""
+        size = math.prod(self.batch)
+        # By way of one axis: an axis of size 1 may have any stride, and torch would take another for another program.
+        flat = [x.expand(*self.batch, *x.shape[-2:]).reshape(-1).view(size, *x.shape[-2:]) for x in tensors]
         return [x.view(*self.batch, *x.shape[-2:]) for x in run(loop, *flat)]
 
 
@@ -97,9 +103,13 @@ def run(loop: Loop, u: Tensor, v: Tensor, other: Tensor) -> tuple[Tensor, ...]:
 
 @cache
 def _compiled(loop: Loop, dtype: torch.dtype, ones: tuple[bool, ...]) -> Loop:
-    """The loop as a program for all sizes that are not 1 where the example's are not."""
+    """The loop as a program for all sizes that are not 1 where the example's are not.
+
+    It is compiled from a copy: torch counts the programs of a function, and there are many kinds.
+    """
     batch, queries, keys, hidden = (1 if one else size for one, size in zip(ones, EXAMPLE, strict=True))
-    program = torch.compile(loop, dynamic=True)
+    assert isinstance(loop, FunctionType)
+    program = torch.compile(FunctionType(loop.__code__.replace(), loop.__globals__), dynamic=True)
     shape = (batch, 1, hidden) if loop is _scores else (batch, queries, keys)
     program(*(torch.ones(at, dtype=dtype) for at in ((batch, queries, hidden), (batch, keys, hidden), shape)))
     return program

@@ -36,9 +36,9 @@ TOGETHER = 2**18
 class SubsetTiles(AdditiveTiles):
     """Two products and a division for each group of hidden units."""
 
-    # The scaled denominator is at least e^(-8 reach): up to here it stays so far above the smallest normal number that
-    # no term that counts is lost; and the exponentials, whose error grows with their argument, keep the promise.
-    reaches: ClassVar[dict[torch.dtype, float]] = {torch.float32: 8.0, torch.float64: 32.0}
+    # Up to here the scaled denominator, at least e^(-8 reach), is so far above the smallest normal number that no term
+    # that counts is lost, and the exponents, whose rounding grows with them, keep the promise.
+    reaches: ClassVar[dict[torch.dtype, float]] = {torch.float32: 8.0, torch.float64: 12.0}
 
     def __init__(self, operands: Sequence[Tensor], needs: Sequence[bool], tanh: bool = False) -> None:
         """Expand the tokens into their subset products, linear in tokens; tanh: take tanh in every tile."""
