@@ -1,9 +1,9 @@
 """Additive tiles as loops over pairs and hidden units, which torch.compile writes in C++.
 
 With u = e^(2a) and v = e^(2b), tanh(a + b) = 1 - 2r for r = 1 / (1 + uv), and its derivative is 4 (r - r^2). Plain
-operations would store an r for each pair and unit; a loop has it in a register, and one division a pair and unit is
-less than the tanh of the textbook form takes by ten times. A compiler takes seconds: only the callers of a program that
-is compiled itself come here (`operator.Statics`).
+operations would store an r for each pair and unit; a loop has it in a register, and its division is far cheaper than
+the tanh of the textbook form. A compiler takes seconds: only calls from a program that is compiled itself come here
+(`operator.Statics`).
 
 u, v and uv are rounded once each and r by its own division: a tanh and its derivative err by a few eps.
 """
@@ -70,7 +70,7 @@ class LoopTiles(AdditiveTiles):
             self.add(1, cols, slopes.mul_(self.weight))
 
     def _run(self, loop: Loop, *tensors: Tensor) -> list[Tensor]:
-        """A loop knows one batch axis, and axes that are shared at full size, in the order of memory."""
+        """A loop at one batch axis, with shared axes at full size and everything in the order of memory."""
         size = math.prod(self.batch)
         # By way of one axis: an axis of size 1 may have any stride, and torch would take another for another program.
         flat = [x.expand(*self.batch, *x.shape[-2:]).reshape(-1).view(size, *x.shape[-2:]) for x in tensors]
