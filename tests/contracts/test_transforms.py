@@ -1,7 +1,5 @@
 """Callers can be vmapped, compiled, exported, autocast and run without gradients."""
 
-import shutil
-
 import pytest
 import torch
 from tests import bounds
@@ -10,6 +8,7 @@ from torch.func import functional_call, grad, vmap
 import regard
 from regard import Mask
 from regard.backends.blocked import checkpointed
+from regard.backends.blocked.loops import has_compiler
 from regard.scores import Additive, Gaussian, ScaledDot
 from regard.scores.names import WITHOUT_SIZES
 
@@ -227,7 +226,7 @@ def test_dropout_compiles(backend):
     assert not torch.equal(output, compiled(query, key, value))
 
 
-@pytest.mark.skipif(not (shutil.which("g++") or shutil.which("clang++")), reason="inductor needs a C++ compiler")
+@pytest.mark.skipif(not has_compiler(), reason="inductor needs a C++ compiler")
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch's own, as inductor loads
 def test_a_caller_compiles_with_inductor():
     """One call of each custom operator inside ordinary code; fused operations may round otherwise."""

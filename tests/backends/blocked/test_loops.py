@@ -49,6 +49,17 @@ def test_parameters_and_tensors_of_inference_mode_take_the_same_program():
 
 
 @compiling
+def test_the_backward_pass_of_one_query_is_two_programs_whatever_its_strides():
+    """One for each side: in a gradient turned over, the axis of size 1 has the stride of another."""
+    loops._compiled.cache_clear()
+    before = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    for keys in (5, 6):
+        tiles = LoopTiles([torch.randn(2, 1, 4), torch.randn(2, keys, 4), torch.randn(2, 1, 4)], [True] * 3)
+        tiles.backward(slice(0, 1), slice(0, keys), torch.randn(2, 1, keys))
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == before + 2
+
+
+@compiling
 @pytest.mark.parametrize("at", range(4))
 def test_a_size_of_1_is_taken(at):
     sizes = [1 if place == at else size for place, size in enumerate((3, 4, 6, 5))]
