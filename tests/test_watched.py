@@ -7,7 +7,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.flop_counter import FlopCounterMode
 
-from regard.watched import is_plain, is_readable, is_watched
+from regard.watched import is_exporting, is_plain, is_readable, is_watched
 
 ONE = torch.ones(1)
 
@@ -53,6 +53,21 @@ def test_modes_are_noticed(mode):
 def test_a_compiler_is_noticed():
     compiled = torch.compile(lambda x: x + (1 if is_watched() else 5), backend="eager", fullgraph=True)
     assert compiled(ONE) == 2
+
+
+class Exported(torch.nn.Module):
+    """Says what it sees when it is traced."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """1 more where an export is noticed."""
+        return x + (1 if is_exporting() else 5)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_an_export_is_told_from_a_compiler(strict):
+    assert torch.export.export(Exported(), (ONE,), strict=strict).module()(ONE) == 2
+    assert torch.compile(Exported(), backend="eager", fullgraph=True)(ONE) == 6
+    assert not is_exporting()
 
 
 class Subclass(Tensor):

@@ -15,6 +15,12 @@ def is_watched() -> bool:
     )
 
 
+def is_exporting() -> bool:
+    """Whether torch.export traces, which wants one program for every length."""
+    # Not torch.compiler.is_exporting: before torch 2.13 it is True inside torch.compile, too.
+    return torch.compiler._is_exporting_flag
+
+
 def is_packed() -> bool:
     """Whether somebody packs what is kept for a backward pass, as a checkpoint does: it wants the same kept again."""
     return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None

@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from regard.backends import blocked, fused, reference, torch_sdpa
 from regard.backends.problem import Problem
 from regard.errors import RegardError
 from regard.scores.forms import AdditiveForm, DistanceForm
+from regard.watched import is_exporting
 
 # Below this many elements the textbook form in plain operations beats the fixed cost of an operator with tiles: on a
 # GPU, where an operation costs its launch and little else, far longer.
@@ -46,7 +46,7 @@ def choose(problem: Problem, name: str, *, log_mass: bool) -> Backend:
     if name == "auto":
         if TORCH.refuse(problem, log_mass) is None:
             return TORCH
-        if torch.compiler.is_exporting():
+        if is_exporting():
             # One program for every length: no size is looked at.
             return REFERENCE if problem.is_code or BLOCKED.refuse(problem, log_mass) is not None else BLOCKED
         if _is_fused(problem, log_mass):

@@ -1,7 +1,8 @@
-"""The whole layer as one call of torch, in the one case it has a call for: short self-attention without gradients.
+"""The whole layer as one call of torch, in the one case it has a call for: self-attention without gradients.
 
 The operator is the one that nn.MultiheadAttention runs in evaluation. With few tokens a layer is bound by the number of
-its calls, not by their work: one is faster than six. Longer inputs are faster by `attend`.
+its calls, not by their work: one is faster than six. On a CPU longer inputs are faster by `attend`; on a GPU both have
+the same kernels for them.
 """
 
 from typing import TYPE_CHECKING
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from regard.layers.multihead import MultiHeadAttention
 
 MOST_TOKENS = {"cpu": 64, "cuda": 256}
+# On a GPU the operator pools by a fused kernel if the size of a head is a multiple of this, and else holds all weights.
+FUSED_HEAD = 8
 # In half precision the operator rounds the scores, which are float32 in every backend of `attend`.
 DTYPES = (torch.float32, torch.float64)
 
@@ -40,7 +43,7 @@ def one_call(
     assert output is not None
     first, last = inner._parameters, output._parameters
     weight, bias, out_weight, out_bias = first.get("weight"), first.get("bias"), last.get("weight"), last.get("bias")
-    if weight is None or bias is None or out_weight is None or out_bias is None or not _fit(query, weight, out_weight):
+    if weight is None or bias is None or out_weight is None or out_bias is None or not _fit(layer, query, weight, out_weight):
         return None
     heads, dim = layer.heads, query.shape[2]
     return torch._native_multi_head_attention(
@@ -54,12 +57,14 @@ def _is_changed(device: torch.device) -> bool:
     return is_watched() or is_autocast(device) or bool(hooks)
 
 
-def _fit(query: Tensor, weight: Tensor, out_weight: Tensor) -> bool:
-    """Whether the tokens are few, and all projections square, as the operator has them."""
-    batch, tokens, dim = query.shape
+def _fit(layer: "MultiHeadAttention", query: Tensor, weight: Tensor, out_weight: Tensor) -> bool:
+    """Whether the tokens are few, or never held in pairs, and all projections square, as the operator has them."""
+    (batch, tokens, dim), device = query.shape, query.device.type
+    is_fused = device == "cuda" and query.dtype == torch.float32 and layer.head_dim % FUSED_HEAD == 0
     return (
         batch > 0
-        and 0 < tokens <= MOST_TOKENS.get(query.device.type, 0)
+        and tokens > 0
+        and (is_fused or tokens <= MOST_TOKENS.get(device, 0))
         and query.dtype in DTYPES
         and query.dtype == weight.dtype
         and query.device == weight.device

@@ -23,7 +23,7 @@ from regard.masks.placed import decode
 from regard.scores.forms import DistanceForm, DotForm
 from regard.scores.links import LINKS
 from regard.shapes import accumulation_dtype, common_batch
-from regard.watched import is_packed, is_watched
+from regard.watched import is_exporting, is_packed, is_watched
 
 
 class Statics(NamedTuple):
@@ -66,7 +66,7 @@ def run(problem: Problem) -> tuple[Tensor, Tensor]:
         tensors += mask.tensors()
         text = mask.encode()
     tanh = name == "additive" and not keeps(problem.tolerance, form.query.dtype)
-    compiled = name == "additive" and torch.compiler.is_compiling() and not torch.compiler.is_exporting()
+    compiled = name == "additive" and torch.compiler.is_compiling() and not is_exporting()
     keep = wants_gradient(tensors) and (compiled or not (is_watched() or is_packed()))
     settings = name, scale, softcap, tanh, compiled, text, dropout, keep
     statics = Statics(operands, bias is not None, dropout > 0, *settings)

@@ -5,7 +5,7 @@ import torch
 from tests.backends.fused.additive.judge import drawn, plan_of
 
 from regard.backends.fused.additive import plan as module
-from regard.backends.fused.additive.lift import RANKS, WIDEST, lift_for, lift_of
+from regard.backends.fused.additive.lift import RANKS, WIDEST, lift_for, lift_of, sides_on
 
 EXACT = module.Plan(0, 0.0, 0.0, module.EXACT_ERROR * torch.finfo(torch.float32).eps)
 
@@ -63,6 +63,15 @@ def test_a_product_may_be_so_wide_and_no_wider():
 def test_few_tokens_do_not_pay_for_their_features(monkeypatch, queries, keys, lifted):
     monkeypatch.setattr(module, "LEAST_TOKENS", 128)
     assert (plan_of(drawn(queries, keys, tolerance=2e-3)).rank > 0) == lifted
+
+
+def test_what_the_lift_keeps_on_a_device_is_there_before_the_operator_runs():
+    planned = call(tolerance=2e-3)
+    sides_on.cache_clear()
+    found = plan_of(planned)
+    assert sides_on.cache_info().currsize == 1
+    sides_on(planned.value.device, found.query_reach, found.key_reach, found.rank)
+    assert sides_on.cache_info().hits == 1
 
 
 def test_the_range_is_that_of_the_score_whatever_the_tokens_are():

@@ -99,6 +99,14 @@ def lift_for(query_reach: float, key_reach: float, tolerance: float, gradient: b
     return None
 
 
+@lru_cache(maxsize=64)
+def sides_on(device: torch.device, query_reach: float, key_reach: float, rank: int) -> tuple[Side, Side]:
+    """The tables of queries and keys on a device, moved once."""
+    lift = lift_of(query_reach, key_reach, rank)
+    query, key = (Side(side.reach, *(table.to(device) for table in side[1:])) for side in (lift.query, lift.key))
+    return query, key
+
+
 @lru_cache(maxsize=4)
 def _decomposition(query_reach: float, key_reach: float) -> _Decomposition:
     """Functions for value and slope at once: singular vectors of both side by side, on Chebyshev nodes."""

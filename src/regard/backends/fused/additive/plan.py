@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import torch
 
-from regard.backends.fused.additive.lift import WIDEST, lift_for
+from regard.backends.fused.additive.lift import WIDEST, lift_for, sides_on
 from regard.backends.problem import Problem
 from regard.scores.forms import AdditiveForm
 
@@ -38,17 +38,21 @@ def plan(problem: Problem, *, gradient: bool) -> Plan:
         tolerance = OWN_ROUNDING.get(form.query.dtype)
     if tolerance is None or tolerance <= exact.error or min(problem.queries, problem.keys) < LEAST_TOKENS:
         return exact
-    rank, error = _promise(*form.reach, tolerance, gradient)
+    rank, error = _promise(problem.value.device, *form.reach, tolerance, gradient)
     if not rank or rank * form.query.shape[-1] > WIDEST:
         return exact
     return Plan(rank, *form.reach, error)
 
 
-def _promise(query_reach: float, key_reach: float, tolerance: float, gradient: bool) -> tuple[int, float]:
+def _promise(
+    device: torch.device, query_reach: float, key_reach: float, tolerance: float, gradient: bool
+) -> tuple[int, float]:
     """Rank and error of the lift that keeps a tolerance, 0 and 0 where there is none."""
     lift = lift_for(query_reach, key_reach, tolerance, gradient)
     if lift is None:
         return 0, 0.0
+    # Here, and not first inside the operator: what is kept must not lie in the memory of a recorded CUDA graph.
+    sides_on(device, query_reach, key_reach, lift.rank)
     return lift.rank, max(lift.value_error, lift.slope_error) if gradient else lift.value_error
 
 

@@ -1,6 +1,5 @@
 """Queries and keys made ready, once for a call: columns for exact scores, or features for the lift."""
 
-from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -10,7 +9,7 @@ from regard.backends.fused.additive import tables
 from regard.backends.fused.additive.call import Call, columns_of, padded
 from regard.backends.fused.additive.columns import expand_tokens
 from regard.backends.fused.additive.features import lift_tokens
-from regard.backends.fused.additive.lift import CELLS, Side, lift_of
+from regard.backends.fused.additive.lift import CELLS, Side, sides_on
 from regard.backends.fused.additive.strays import list_strays
 from regard.backends.fused.launch import operand, place, run_programs
 
@@ -55,7 +54,7 @@ def exact_sides(call: Call) -> tuple[Columns, Columns]:
 def lifted_sides(call: Call) -> tuple[Features, Features]:
     """Both sides of lifted scores; the weights are with the queries."""
     statics = call.statics
-    lift = _on_device(statics.query_reach, statics.key_reach, statics.rank, call.query.device)
+    lift = sides_on(call.query.device, statics.query_reach, statics.key_reach, statics.rank)
     return _features(call, call.query, lift[0], weighted=True), _features(call, call.key, lift[1], weighted=False)
 
 
@@ -107,17 +106,6 @@ def _features(call: Call, tokens: Tensor, side: Side, *, weighted: bool) -> Feat
         num_warps=tables.LIFT_WARPS,
     )  # fmt: skip
     return Features(tokens, features, alone, flags, numbers, strays, side)
-
-
-@lru_cache(maxsize=64)
-def _on_device(query_reach: float, key_reach: float, rank: int, device: torch.device) -> tuple[Side, Side]:
-    """The lift's tables on a device, moved once."""
-    lift = lift_of(query_reach, key_reach, rank)
-    query, key = (
-        Side(side.reach, *(x.to(device) for x in (side.values, side.alone, side.slopes, side.slope_alone)))
-        for side in (lift.query, lift.key)
-    )
-    return query, key
 
 
 def _single(like: Tensor, *shape: int) -> Tensor:
