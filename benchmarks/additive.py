@@ -20,8 +20,10 @@ SIZES = {
 # What a lift is allowed, so that forward the output errs by less than 1e-3, and backward no gradient by 2e-3.
 LIFTED = {(1024, False): 1.5e-3, (4096, False): 2.5e-3, (1024, True): 1.5e-3, (4096, True): 2e-3}
 EAGER_ELEMENTS = 2**30
-# Up to so many tokens the host takes longer to ask than the GPU to answer: there calls are timed without it as well.
+# Up to so many tokens the host takes longer to ask than the GPU to answer: there calls are also timed as programs whose
+# kernels torch.compile records in a CUDA graph, theirs and ours.
 CAPTURED_TOKENS = 1024
+CAPTURED = {"dynamic": False, "mode": "reduce-overhead"}
 LENGTHS = {"cpu": (64, 128, 256, 512, 1024), "cuda": (256, 512, 1024, 2048, 4096, 8192, 16384)}
 LONGEST = 65_536
 # What is compiled is called so; on a CPU the library is called in both ways.
@@ -39,11 +41,12 @@ def run(device: str) -> list[dict]:
         is_short = device == "cuda" and tokens <= CAPTURED_TOKENS
         for backward in (False, True):
             programs = {f"{name}{COMPILED}": compiled(form, dynamic=False) for name, form in TEXTBOOK.items()}
+            captured = {f"{name}{COMPILED}": compiled(form, **CAPTURED) for name, form in TEXTBOOK.items()}
             plain = {} if batch * tokens * tokens * hidden > EAGER_ELEMENTS else TEXTBOOK
             for tolerance in allowed(device, tokens, backward):
                 how = backward, device, tolerance
                 rows += compared(*size, *how, plain | programs, captured=False)
-                rows += compared(*size, *how, programs, captured=True) if is_short else []
+                rows += compared(*size, *how, captured, captured=True) if is_short else []
     return rows
 
 
@@ -72,7 +75,7 @@ def textbook_product(a: Tensor, b: Tensor, value: Tensor, weight: Tensor) -> Ten
 TEXTBOOK: dict[str, Callable[..., Tensor]] = {"textbook": textbook, "textbook as a product": textbook_product}
 
 
-def compiled(form: Callable[..., Tensor], **how: bool) -> Callable[..., Tensor]:
+def compiled(form: Callable[..., Tensor], **how: bool | str) -> Callable[..., Tensor]:
     """torch.compile of a copy: what torch learns of one program's lengths does not reach another's."""
     assert isinstance(form, FunctionType)
     code = form.__code__.replace(co_name=f"{form.__name__}_{next(COPIES)}")
@@ -87,7 +90,7 @@ def compared(
 ) -> list[dict]:  # fmt: skip
     """A row for each form, with the relative L2 error of output and gradients against float64.
 
-    captured: each form is recorded in a CUDA graph, and what is timed is its replay.
+    captured: the forms are programs that a GPU records, and so is the library's. Its graphs have their own memory.
     """
     inputs, score = drawn(batch, tokens, hidden, value_dim, device, backward)
     weight = score.weight.detach().clone().requires_grad_(backward)
@@ -101,7 +104,7 @@ def compared(
         settle(score, inputs)
         one = [x.detach()[:1].requires_grad_(backward) for x in inputs]
         exact = judged(one, weight, backward)
-        ways = {"regard.attend": regard.attend}
+        ways = {"regard.attend": compiled(regard.attend, **CAPTURED) if captured else regard.attend}
         if device == "cpu":
             ways[f"regard.attend{COMPILED}"] = compiled(regard.attend)
         errors = {
@@ -120,8 +123,9 @@ def compared(
                 return [output, *(gradients(output, [*inputs, weight]) if backward else ())]
 
             calls = {name: peer, **{label: partial(library, attend) for label, attend in ways.items()}}
-            memory = {label: peak(call) for label, call in calls.items()} if device == "cuda" else {}
-            timing = compare({label: replay_of(call) for label, call in calls.items()} if captured else calls)
+            is_measured = device == "cuda" and not captured
+            memory = {label: peak(call) for label, call in calls.items()} if is_measured else {}
+            timing = compare(calls)
             rows.append({**size, **how, "errors": errors, "peak_bytes": memory, **timing})
     return rows
 
@@ -171,19 +175,6 @@ def peak(call: Callable[[], object]) -> int:
     """Bytes of GPU memory that a call takes beyond what is there already, once libraries have what they keep."""
     call()
     return peak_bytes(call, torch.device("cuda"))
-
-
-def replay_of(call: Callable[[], object]) -> Callable[[], object]:
-    """A call recorded in a CUDA graph: everything that the GPU does for it, and nothing of the host's."""
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        for _ in range(3):  # what is compiled or kept is not recorded
-            call()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream):
-        call()
-    return graph.replay
 
 
 def curve(device: str) -> list[dict]:

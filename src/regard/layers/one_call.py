@@ -43,7 +43,9 @@ def one_call(
     assert output is not None
     first, last = inner._parameters, output._parameters
     weight, bias, out_weight, out_bias = first.get("weight"), first.get("bias"), last.get("weight"), last.get("bias")
-    if weight is None or bias is None or out_weight is None or out_bias is None or not _fit(layer, query, weight, out_weight):
+    if weight is None or bias is None or out_weight is None or out_bias is None:
+        return None
+    if not _fit(layer, query, weight, out_weight):
         return None
     heads, dim = layer.heads, query.shape[2]
     return torch._native_multi_head_attention(

@@ -1,4 +1,4 @@
-"""A call can be recorded in a CUDA graph, and its replay answers for the inputs that are there then."""
+"""A call can be recorded in a CUDA graph, by hand or by torch.compile; a replay answers for its own inputs."""
 
 import os
 
@@ -6,6 +6,8 @@ import pytest
 import torch
 
 import regard
+from regard.backends import choice
+from regard.backends.fused.additive.lift import sides_on
 from regard.scores import Additive, Gaussian
 
 pytestmark = pytest.mark.skipif(
@@ -59,3 +61,25 @@ def test_a_replay_is_the_call(name, backward):
     replayed = [x.clone() for x in recorded]
     for found, expected in zip(replayed, call(), strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore")  # of inductor's own, about TF32 and deprecations
+@pytest.mark.parametrize("name", ["exact", "lifted", "gaussian"])
+@pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
+def test_a_compiled_caller_takes_the_kernels_and_may_record_them(monkeypatch, name, backward):
+    """What a call keeps is made while it is traced: in the memory of a graph it would be refused."""
+    monkeypatch.setattr(choice, "FUSED_FROM", {})  # however short the call is
+    score, tolerance = scores()[name]
+    sides_on.cache_clear()
+    recorded = torch.compile(
+        lambda *inputs: regard.attend(*inputs, score, tolerance=tolerance), fullgraph=True, mode="reduce-overhead"
+    )
+    for _ in range(4):
+        inputs = [torch.randn(2, 256, width).requires_grad_(backward) for width in (24, 24, 20)]
+        with torch.set_grad_enabled(backward):
+            results = []
+            for output in (recorded(*inputs), regard.attend(*inputs, score, backend="triton", tolerance=tolerance)):
+                grads = torch.autograd.grad(output.square().sum(), inputs) if backward else ()
+                results.append([x.detach().clone() for x in (output, *grads)])
+        for found, expected in zip(*results, strict=True):
+            assert torch.equal(found, expected)

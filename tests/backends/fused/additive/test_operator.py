@@ -8,7 +8,6 @@ from torch.func import vmap
 
 import regard
 from regard import Mask
-from regard.backends.fused import INTERPRETED
 from regard.backends.fused.additive.call import Statics
 from regard.backends.fused.additive.operator import OPERATOR
 
@@ -130,32 +129,6 @@ def test_a_range_that_moved_is_compiled_anew():
         found.append(compiled(call.query))
         assert torch.equal(found[-1], pooled(call.query))
     assert not torch.equal(*found)
-
-
-@pytest.mark.skipif(INTERPRETED, reason="a CPU records no CUDA graphs")
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("gradient", [False, True])
-@TOLERANCES
-def test_a_compiled_caller_takes_the_kernels_and_can_be_recorded(tolerance, gradient):
-    """Its very first call makes all that is kept: tables that lay in the graph's memory would be refused."""
-    call = drawn(1024, 1024, 128, 8, spread=0.5, tolerance=tolerance)
-    score = score_of(call).eval()
-    score.reach.settle(1.5, 2.5 if gradient else 2.25)  # a range that no other test has made tables of
-    leaves = [x.requires_grad_(gradient) for x in (call.query, call.key, call.value)]
-
-    def pooled(query, key, value):
-        return regard.attend(query, key, value, score, tolerance=tolerance)
-
-    recorded = torch.compile(pooled, fullgraph=True, mode="reduce-overhead")
-    for factor in (1.0, 0.5, 1.0):
-        inputs = [(x.detach() * factor).requires_grad_(gradient) for x in leaves]
-        found = recorded(*inputs)
-        results = [found.clone(), *(torch.autograd.grad(found.sum(), inputs) if gradient else ())]
-        wanted = regard.attend(*inputs, score, tolerance=tolerance, backend="triton")
-        for one, other in zip(
-            results, [wanted, *(torch.autograd.grad(wanted.sum(), inputs) if gradient else ())], strict=True
-        ):
-            assert torch.equal(one, other)
 
 
 def test_a_call_that_nobody_differentiates_gives_the_same_numbers():
