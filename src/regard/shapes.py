@@ -44,6 +44,11 @@ def is_autocast(device: torch.device) -> bool:
     return device.type != "meta" and torch.is_autocast_enabled(device.type)
 
 
+def is_cast(tensor: Tensor) -> bool:
+    """Whether autocast gives a tensor its own dtype: everything but float64."""
+    return tensor.dtype != torch.float64 and is_autocast(tensor.device)
+
+
 def broadcast_batch(argument: str, first: Sequence[int], second: Sequence[int]) -> tuple[int, ...]:
     """The common batch shape of two tensors of equal rank; each axis is equal or 1."""
     merged = []
@@ -145,7 +150,7 @@ def _check_against_query(name: str, tensor: Tensor, query: Tensor) -> None:
             needed="query, key and value of equal rank",
             repair="Add axes of size 1 where an input is shared over a batch axis.",
         )
-    if tensor.dtype != query.dtype:
+    if tensor.dtype != query.dtype and not (is_cast(tensor) and is_cast(query)):
         raise RegardError(
             name,
             got=f"{describe(tensor)}, while query is {describe(query)}",

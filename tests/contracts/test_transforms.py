@@ -3,6 +3,7 @@
 import pytest
 import torch
 from tests import bounds
+from torch._dynamo.testing import CompileCounter
 from torch.func import functional_call, grad, vmap
 
 import regard
@@ -210,6 +211,26 @@ def test_a_caller_compiles_with_sizes_that_change():
         assert_close(compiled(*tokens), caller(*tokens))
 
 
+LOOKS = {
+    "a band that follows both sizes": lambda q, k, v: regard.attend(
+        q, k, v, "gaussian", Mask.causal(align="lower_right"), backend="blocked"
+    ),
+    "weights": lambda q, k, v: regard.inspect(q, k, v, "gaussian").weights(),
+    "entropy": lambda q, k, v: regard.inspect(q, k, v).entropy(),
+    "weights of some rows": lambda q, k, v: regard.inspect(q, k, v).weights(rows=[0, -1]),
+}
+
+
+@pytest.mark.parametrize("caller", LOOKS.values(), ids=LOOKS)
+def test_sizes_that_change_need_no_program_each(caller):
+    programs = CompileCounter()
+    compiled = torch.compile(caller, fullgraph=True, backend=programs)
+    for queries in range(3, 12):
+        tokens = drawn(2, queries=queries, keys=2 * queries)
+        assert_close(compiled(*tokens), caller(*tokens))
+    assert programs.frame_count <= 3  # of the first sizes, and of any
+
+
 @pytest.mark.parametrize("backend", ["blocked", "torch"])
 def test_dropout_compiles(backend):
     query, key, value = drawn(2)
@@ -265,6 +286,31 @@ def test_a_module_exports(backend):
     assert_close(program.module()(*again, shorter), module(*again, shorter))
 
 
+class Banded(torch.nn.Module):
+    """A module whose mask depends on the sizes of its call, to be exported."""
+
+    def __init__(self, score, mask):
+        super().__init__()
+        self.score, self.mask = score, mask
+
+    def forward(self, query, key, value):
+        return regard.attend(query, key, value, self.score, self.mask)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("score", ["gaussian", "scaled_dot"])
+@pytest.mark.parametrize("mask", [Mask.causal("lower_right"), Mask.window(2, 1, "lower_right")], ids=str)
+def test_one_exported_program_serves_queries_and_keys_of_any_number(mask, score, strict):
+    module, tokens = Banded(score, mask), drawn(2)
+    keys = {1: torch.export.Dim("keys", min=2, max=64)}
+    sizes = ({1: torch.export.Dim("queries", min=2, max=64)}, keys, keys)
+    program = torch.export.export(module, tuple(tokens), dynamic_shapes=sizes, strict=strict).module()
+    for queries, count in ((5, 7), (6, 6), (9, 3)):
+        tokens = drawn(2, queries=queries, keys=count)
+        assert_close(program(*tokens), module(*tokens))
+
+
 # --- autocast, no_grad, inference ------------------------------------------------------------------------------
 
 
@@ -286,6 +332,22 @@ def test_autocast_casts_the_tokens_and_accumulates_in_float32(backend, score):
     bounds.assert_close(record.output, exact, bounds.band(exact, own, torch.bfloat16))
     gradients = torch.autograd.grad(record.output.float().sum(), (query, key, value))
     assert all(gradient.dtype == torch.float32 and gradient.isfinite().all() for gradient in gradients)
+
+
+@pytest.mark.parametrize(
+    "score", ["scaled_dot", "gaussian", lambda q, k: q @ k.mT], ids=["dot", "gaussian", "callable"]
+)
+def test_autocast_reconciles_tokens_of_different_dtypes(score):
+    """As a norm gives float32 under autocast, and a linear layer beside it half precision."""
+    query, key, value = (x.float() for x in drawn(2))
+    with torch.autocast(query.device.type, torch.bfloat16):
+        mixed = regard.attend(query, key, value.bfloat16(), score)
+        assert torch.equal(mixed, regard.attend(query.bfloat16(), key, value, score))
+        with pytest.raises(regard.RegardError, match=r"key: got float32 .* query is float64"):
+            regard.attend(query.double(), key, value, score)
+    assert mixed.dtype == torch.bfloat16
+    with pytest.raises(regard.RegardError, match=r"value: got bfloat16 .* query is float32"):
+        regard.attend(query, key, value.bfloat16(), score)
 
 
 def test_autocast_leaves_float64_alone():

@@ -108,6 +108,10 @@ def test_autocast_reaches_what_is_remembered():
         recalled, called = layer.recall(query, memory), layer(query, key, value)
     assert memory.key.dtype == memory.value.dtype == recalled.dtype == torch.bfloat16
     assert torch.equal(recalled, called)
+    before = layer.remember(key, value)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert layer.remember(key, value.bfloat16()).key.dtype == torch.bfloat16
+        assert layer.recall(query, before).dtype == torch.bfloat16
 
 
 def test_errors_name_the_argument():

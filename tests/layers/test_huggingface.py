@@ -166,6 +166,8 @@ def test_autocast_and_dropout():
     tensors = heads(dtype=torch.float32)
     with torch.autocast("cpu", torch.bfloat16):
         assert attention_interface(Module(), *tensors, None)[0].dtype == torch.bfloat16
+        rotated = attention_interface(Module(), *tensors[:2], tensors[2].bfloat16(), None)[0]
+        assert torch.equal(rotated, attention_interface(Module(), *tensors, None)[0])
     first, second = (attention_interface(Module(), *tensors, None, dropout=0.5)[0] for _ in range(2))
     assert not torch.equal(first, second)
 

@@ -355,11 +355,15 @@ def test_state_dict_round_trip(options):
 def test_autocast(score):
     layer = MultiHeadAttention(16, 4, score, kv_heads=2)
     tokens = torch.randn(2, 5, 16)
-    wanted = layer(tokens)
+    wanted, before = layer(tokens), layer.remember(tokens)
     with torch.autocast("cpu", torch.bfloat16):
         found = layer(tokens)
         recalled = layer.recall(tokens, layer.remember(tokens))
-    assert found.dtype == torch.bfloat16
+        mixed = layer(tokens, tokens.bfloat16())  # of a norm, and of a linear layer
+        late = layer.recall(tokens, before)  # remembered outside
+    assert found.dtype == mixed.dtype == late.dtype == torch.bfloat16
+    for other in (mixed, late):
+        assert float((other.float() - wanted).detach().abs().max()) < 0.05
     assert_same(recalled, found)
     assert float((found.float() - wanted).detach().abs().max()) < 0.05
     found.float().square().sum().backward()

@@ -38,7 +38,7 @@ REFUSED = {
     "keep of floats": (
         lambda: Mask.keep(FLOAT),
         "Mask.keep: got float32 (2, 3) on cpu; needed a boolean tensor (…, queries, keys). "
-        "Numbers that are added to the scores are a bias: pass it as bias=.",
+        "Numbers that are added to the scores are a bias: pass it as bias=; of 0 and -inf write Mask.keep(m == 0).",
     ),
     "drop of integers": (
         lambda: Mask.drop(INT),
@@ -123,7 +123,7 @@ REFUSED = {
     "a bare float tensor": (
         lambda: Mask.expect(FLOAT),
         "mask: got float32 (2, 3) on cpu; needed a Mask, because a bare value does not say what True means. "
-        "Numbers that are added to the scores are a bias: pass it as bias=.",
+        "Numbers that are added to the scores are a bias: pass it as bias=; of 0 and -inf write Mask.keep(m == 0).",
     ),
     "a bare True": (
         lambda: Mask.expect(True),

@@ -213,19 +213,20 @@ def test_a_compiled_caller_builds_places_and_asks():
         mask |= Mask.window(2, None, "top_left") & Mask.keys(real)
         node = mask.place(batch=tuple(batch), queries=queries, keys=keys, device=scores.device)
         tile = node.tile(slice(0, queries), slice(0, keys), scores.device)
-        return tile, node.encode(), node.tensors(), node.unseen_keys(keys, scores.device)
+        return tile, node.encode(), node.tensors(), node.numbers(), node.unseen_keys(keys, scores.device)
 
     torch._dynamo.reset()
     compiled = torch.compile(caller, fullgraph=True, backend="aot_eager")
     # The first call compiles for its sizes, the second one, of other sizes, for any.
     for queries, keys in ((5, 7), (3, 11)):
         inputs = (torch.zeros(B, H, queries, keys), torch.tensor([1, 4]), ints(B, keys, high=2).bool())
-        (tile, text, tensors, unseen), expected = compiled(*inputs), caller(*inputs)
+        (tile, text, tensors, numbers, unseen), expected = compiled(*inputs), caller(*inputs)
         assert torch.equal(tile, expected[0])
-        assert text == expected[1], "the text must follow the sizes of this call"
-        again = placed.decode(text, tensors).tile(slice(0, queries), slice(0, keys), CPU)
+        assert text == expected[1]
+        assert numbers == expected[3], "the numbers must follow the sizes of this call"
+        again = placed.decode(text, tensors, numbers).tile(slice(0, queries), slice(0, keys), CPU)
         assert torch.equal(again, expected[0])
-        assert torch.equal(unseen, expected[3])
+        assert torch.equal(unseen, expected[4])
 
 
 @OLDER_TORCH_WARNS

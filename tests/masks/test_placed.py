@@ -117,8 +117,9 @@ def test_covers_of_bands_and_matrices_is_exact(node, rows, cols):
 @settings(max_examples=80, deadline=None)
 @given(trees)
 def test_text_and_tensors_carry_everything(node):
-    again = placed.decode(node.encode(), node.tensors())
+    again = placed.decode(node.encode(), node.tensors(), node.numbers())
     assert again.encode() == node.encode()
+    assert again.numbers() == node.numbers()
     assert all(a is b for a, b in zip(again.tensors(), node.tensors(), strict=True))
     assert all(tensor.ndim == RANK for tensor in node.tensors())
     assert torch.equal(whole(again), whole(node))

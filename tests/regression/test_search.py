@@ -26,6 +26,16 @@ def test_it_does_not_stop_in_the_wrong_valley():
     assert model.criterion_ == pytest.approx(criterion(x, y, "gaussian", model.bandwidth_), rel=1e-10)
 
 
+@pytest.mark.parametrize("weight", [0.5, 1 / 300, 1e-6])
+def test_weights_that_are_shares_do_not_narrow_the_search(weight):
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0, 1, (300, 2))
+    y = np.sin(12 * x[:, 0]) + 0.1 * rng.standard_normal(300)
+    plain, weighted = NadarayaWatson().fit(x, y), NadarayaWatson().fit(x, y, np.full(300, weight))
+    assert weighted.bandwidth_ == pytest.approx(plain.bandwidth_, rel=1e-4)
+    assert weighted.criterion_ == pytest.approx(plain.criterion_, rel=1e-6)
+
+
 @pytest.mark.parametrize("degree", [0, 1])
 def test_the_width_has_five_digits(degree):
     x, y = wave()

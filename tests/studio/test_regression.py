@@ -67,7 +67,7 @@ def test_where_the_noise_cannot_be_told_the_curve_comes_with_the_reason(client):
     assert "upper" not in answer
     assert answer["notes"] == [
         "No band: bandwidth: got a curve that passes through all observations; needed residuals from which the noise "
-        "can be estimated. Widen the bandwidth."
+        "can be estimated. Widen the bandwidth, or fit more rows."
     ]
 
 

@@ -116,7 +116,8 @@ def operator(name: str, directions: Directions, *, backend: str, refusal: str) -
     def gradients(ctx, *grads):
         needs, saved = list(ctx.needs_input_grad[0]), list(ctx.saved_tensors)
         found = backward([*grads[:2], *saved[: ctx.kept]], saved[ctx.kept :], *ctx.statics, needs)
-        return _needed(found, needs), *(None for _ in ctx.statics)
+        # An empty list of numbers is one of tensors to torch, which wants a list back for it.
+        return _needed(found, needs), *([] if isinstance(x, list) and not x else None for x in ctx.statics)
 
     def fake_gradients(results, tensors, *statics_and_needs):
         return [x.new_empty(x.shape if need else 0) for x, need in zip(tensors, statics_and_needs[-1], strict=True)]

@@ -13,7 +13,7 @@ from regard.pooling import Attended, attend, inspect
 from regard.pooling.attend import pool, pool_inspect, pool_with_weights
 from regard.pooling.prepare import Settings, check_dropout, to_autocast, to_problem
 from regard.scores.names import ScoreLike
-from regard.shapes import check_inputs, describe, is_autocast
+from regard.shapes import check_inputs, describe
 
 
 class Attention(nn.Module):
@@ -89,8 +89,7 @@ class Attention(nn.Module):
     def _prepare(self, key: Tensor, value: Tensor | None, first: int) -> tuple[Tensor, Tensor]:
         value = key if value is None else value
         check_pairs(key, value)
-        key, value = _cast(key), _cast(value)
-        return self.score.prepare_key(key, first), value
+        return self.score.prepare_key(to_autocast(key), first), to_autocast(value)
 
     def _recalled(self, query: Tensor, memory: Memory) -> tuple[Problem, Tensor | None]:
         if not isinstance(memory, Memory):
@@ -100,13 +99,13 @@ class Attention(nn.Module):
                 needed="a Memory",
                 repair="Make one with remember(key, value).",
             )
-        query = _cast(query)
         check_inputs(query, memory.key, memory.value)
+        query, key, value = (to_autocast(x) for x in (query, memory.key, memory.value))
         first = memory.keys - query.shape[-2]
-        form = self.score.pair(self.score.prepare_query(query, first), memory.key)
+        form = self.score.pair(self.score.prepare_query(query, first), key)
         dropout = self.dropout if self.training else 0.0
         settings = Settings(memory.mask, self.bias, dropout, first_query=first, is_blanked=memory.is_blanked)
-        return to_problem(form, memory.value, settings), self.score.sink_logits()
+        return to_problem(form, value, settings), self.score.sink_logits()
 
     def extra_repr(self) -> str:
         """Show what is not a module."""
@@ -119,9 +118,3 @@ def set_bias(module: nn.Module, name: str, bias: Bias | Callable[[Tensor, Tensor
         module.register_buffer(name, bias)
     else:
         setattr(module, name, bias)
-
-
-def _cast(tensor: Tensor) -> Tensor:
-    if isinstance(tensor, Tensor) and is_autocast(tensor.device):
-        return to_autocast(tensor)
-    return tensor

@@ -22,7 +22,7 @@ from regard.scores.dot import check_finite, check_softcap
 from regard.scores.forms import DotForm, Form
 from regard.scores.names import ScoreLike, named_score
 from regard.scores.score import check_equal_dims
-from regard.shapes import check_inputs, check_int, check_tensor, describe, is_autocast
+from regard.shapes import check_inputs, check_int, check_tensor, describe
 
 
 def attention_interface(
@@ -70,8 +70,7 @@ def attention_interface(
     _check_heads(query, key, value)
     for name, given in (("attention_mask", attention_mask), ("s_aux", s_aux), ("position_bias", position_bias)):
         _check_optional(name, given)
-    if is_autocast(query.device):
-        query, key, value = (to_autocast(x) for x in (query, key, value))
+    query, key, value = (to_autocast(x) for x in (query, key, value))
     if is_causal is None:
         is_causal = getattr(module, "is_causal", True)
     mask, bias = _mask_and_bias(attention_mask, query.shape[-2], key.shape[-2], is_causal, sliding_window)

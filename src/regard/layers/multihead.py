@@ -19,7 +19,7 @@ from regard.layers.sizes import check_head_dim, check_kv_heads, check_position_b
 from regard.masks import Mask
 from regard.pooling import Attended
 from regard.pooling.attend import pool, pool_inspect, pool_with_weights
-from regard.pooling.prepare import Settings, check_dropout
+from regard.pooling.prepare import Settings, check_dropout, to_autocast
 from regard.scores.names import ScoreLike
 from regard.shapes import check_inputs, check_int, describe
 
@@ -239,7 +239,7 @@ class MultiHeadAttention(nn.Module):
         first = memory.keys - query.shape[-2]
         query = self.score.prepare_query(query, first)
         settings = Settings(memory.mask, first_query=first, is_blanked=memory.is_blanked)
-        return self._posed(query, memory.key, memory.value, settings, share)
+        return self._posed(query, to_autocast(memory.key), to_autocast(memory.value), settings, share)
 
     def _posed(
         self,

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.errors import RegardError
-from regard.shapes import check_inputs, describe, is_autocast
+from regard.shapes import check_inputs, describe, is_cast
 
 NAMES = ("query", "key", "value")
 # Tokens from which on a training on a CPU is faster with heads apart in memory.
@@ -130,8 +130,7 @@ class Projections(nn.Module):
                 needed=f"the device of the layer, {weight.device}",
                 repair="Move one of them, for example layer.to(query.device).",
             )
-        casts = is_autocast(tokens.device) and tokens.dtype != torch.float64
-        if tokens.dtype != weight.dtype and not casts:
+        if tokens.dtype != weight.dtype and not is_cast(tokens):
             raise RegardError(
                 name,
                 got=describe(tokens),

@@ -9,6 +9,7 @@ from regard.errors import RegardError
 from regard.shapes import describe
 
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+ADDED = "Numbers that are added to the scores are a bias: pass it as bias=; of 0 and -inf write Mask.keep(m == 0)."
 
 
 class Call(NamedTuple):
@@ -38,7 +39,7 @@ def refuse_bare(argument: str, value: object) -> RegardError:
     elif value.dtype in INTEGERS:
         repair = "Write Mask.lengths(t) for numbers of keys, Mask.keys(m.bool()) for zeros and ones."
     else:
-        repair = "Numbers that are added to the scores are a bias: pass it as bias=."
+        repair = ADDED
     needed = "a Mask, because a bare value does not say what True means"
     return RegardError(argument, got=describe(value), needed=needed, repair=repair)
 
@@ -48,7 +49,7 @@ def check_bool(argument: str, tensor: Tensor, shape: str, rank: int, repair: str
     if not isinstance(tensor, Tensor) or tensor.dtype != torch.bool:
         cure = "Convert it first, for example torch.as_tensor(m, dtype=torch.bool)."
         if isinstance(tensor, Tensor) and tensor.is_floating_point():
-            cure = "Numbers that are added to the scores are a bias: pass it as bias=."
+            cure = ADDED
         raise RegardError(argument, got=describe(tensor), needed=f"a boolean tensor {shape}", repair=cure)
     if tensor.ndim < rank:
         raise RegardError(argument, got=describe(tensor), needed=f"a boolean tensor {shape}", repair=repair)

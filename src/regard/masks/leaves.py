@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from regard.watched import is_exporting
+
 Span = slice | Tensor
 """Positions along one axis: a slice with explicit start and stop, or a LongTensor (positions)."""
 
@@ -58,6 +60,10 @@ class Placed(ABC):
     def tensors(self) -> list[Tensor]:
         """The tensors, in the order in which `encode` numbers them."""
 
+    def numbers(self) -> list[int]:
+        """The ends of bands, from left to right: apart from the text, because a tracer's sizes are no text."""
+        return []
+
     @abstractmethod
     def encode(self, first: int = 0) -> str:
         """JSON text of the structure, tensors by number from `first` on: what an operator can carry."""
@@ -72,8 +78,15 @@ class Band(Placed):
 
     @property
     def is_plain_causal(self) -> bool:
+        if self.low is not None or self.high is None:
+            return False
+        if is_exporting():
+            # One program for every length: no size that happens to be 0 may decide.
+            from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+            return statically_known_true(self.high == 0)
         # A branch: while sizes are symbols of a compiler the comparison is one too, and kernels want True or False.
-        if self.low is None and self.high == 0:  # noqa: SIM103
+        if self.high == 0:  # noqa: SIM103
             return True
         return False
 
@@ -100,9 +113,11 @@ class Band(Placed):
     def tensors(self) -> list[Tensor]:
         return []
 
+    def numbers(self) -> list[int]:
+        return [end for end in (self.low, self.high) if end is not None]
+
     def encode(self, first: int = 0) -> str:
-        low = "null" if self.low is None else f"{self.low}"
-        high = "null" if self.high is None else f"{self.high}"
+        low, high = ("false" if end is None else "true" for end in (self.low, self.high))
         return f'["band",{low},{high}]'
 
 

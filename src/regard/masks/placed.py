@@ -5,7 +5,7 @@ The set is closed: the leaves `Band`, `Dense`, `Lengths`, `Same`, joined by `Bot
 # ruff: noqa: D102 - the methods are described once, on `Placed`
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 
 import torch
@@ -55,6 +55,9 @@ class Both(Placed):
     def tensors(self) -> list[Tensor]:
         return self.left.tensors() + self.right.tensors()
 
+    def numbers(self) -> list[int]:
+        return self.left.numbers() + self.right.numbers()
+
     def encode(self, first: int = 0) -> str:
         return f'["both",{_encode_pair(self.left, self.right, first)}]'
 
@@ -85,6 +88,9 @@ class Either(Placed):
     def tensors(self) -> list[Tensor]:
         return self.left.tensors() + self.right.tensors()
 
+    def numbers(self) -> list[int]:
+        return self.left.numbers() + self.right.numbers()
+
     def encode(self, first: int = 0) -> str:
         return f'["either",{_encode_pair(self.left, self.right, first)}]'
 
@@ -108,6 +114,9 @@ class Not(Placed):
 
     def tensors(self) -> list[Tensor]:
         return self.inner.tensors()
+
+    def numbers(self) -> list[int]:
+        return self.inner.numbers()
 
     def encode(self, first: int = 0) -> str:
         return f'["not",{self.inner.encode(first)}]'
@@ -149,22 +158,22 @@ def _map_part(part: object, change: Callable[[Tensor], Tensor]) -> object:
     return map_tensors(part, change) if isinstance(part, Placed) else part
 
 
-def decode(text: str, tensors: Sequence[Tensor]) -> Placed:
-    """The inverse of `encode` and `tensors`."""
-    return _build(json.loads(text), tensors)
+def decode(text: str, tensors: Sequence[Tensor], numbers: Sequence[int]) -> Placed:
+    """The inverse of `encode`, `tensors` and `numbers`."""
+    return _build(json.loads(text), tensors, iter(numbers))
 
 
 _LEAVES = {"dense": Dense, "lengths": Lengths, "same": Same}
 _COMBINATORS = {"both": Both, "either": Either, "not": Not}
 
 
-def _build(node: list, tensors: Sequence[Tensor]) -> Placed:
+def _build(node: list, tensors: Sequence[Tensor], numbers: Iterator[int]) -> Placed:
     kind, *parts = node
     if kind == "band":
-        return Band(*parts)
+        return Band(*(next(numbers) if is_bounded else None for is_bounded in parts))
     if kind in _LEAVES:
         return _LEAVES[kind](*(tensors[number] for number in parts))
-    return _COMBINATORS[kind](*(_build(part, tensors) for part in parts))
+    return _COMBINATORS[kind](*(_build(part, tensors, numbers) for part in parts))
 
 
 def _encode_pair(left: Placed, right: Placed, first: int) -> str:

@@ -78,12 +78,13 @@ class Band(Word):
     def place(self, call: Call) -> placed.Placed:
         offset = call.first_query
         if offset is None:
-            offset = 0 if call.queries == call.keys else self._offset(call)
+            offset = self._offset(call)
         low = None if self.left is None else offset - self.left
         return placed.Band(low, None if self.right is None else offset + self.right)
 
     def _offset(self, call: Call) -> int:
-        if self.align is None:
+        """Which key query 0 stands at; sizes are compared where nothing else says it."""
+        if self.align is None and call.queries != call.keys:
             raise RegardError(
                 f"{self}",
                 got=f"{call.queries} queries and {call.keys} keys",

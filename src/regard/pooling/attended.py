@@ -14,9 +14,11 @@ from regard.backends.blocked.checkpointed import by_rows
 from regard.backends.problem import Index, Problem
 from regard.errors import RegardError
 from regard.masks.checks import INTEGERS
+from regard.watched import is_readable
 
 Rows = int | slice | Sequence[int] | Tensor
 Batch = int | slice | tuple[int | slice, ...]
+Chosen = slice | Tensor | None
 
 # A mass computed twice, by two backends, differs by a few roundings of the scores.
 ROUNDINGS = 8
@@ -59,7 +61,7 @@ class Attended:
     def entropy(self) -> Tensor:
         """-sum p log p of the weights of each query, (*batch, queries), in nats; 0 in a row that may see no key."""
 
-        def entropy(rows: slice) -> tuple[Tensor, ...]:
+        def entropy(rows: Chosen) -> tuple[Tensor, ...]:
             log_weights = self._row_log_weights(rows)
             # A key without weight adds 0; its logarithm is replaced before the product, or 0 * inf would be NaN.
             return (-(log_weights.exp() * _finite(log_weights)).sum(-1),)
@@ -83,9 +85,7 @@ class Attended:
         parts = by_rows(self._problems()[0], lambda rows: (self._row_weights(rows).sum(-2),))
         return torch.stack([part for (part,) in parts]).sum(0)
 
-    def _look(
-        self, what: Callable[["Attended", slice | Tensor], Tensor], rows: Rows | None, batch: Batch | None
-    ) -> Tensor:
+    def _look(self, what: Callable[["Attended", Chosen], Tensor], rows: Rows | None, batch: Batch | None) -> Tensor:
         """Scores or weights of the chosen rows, computed for the chosen part of the batch only."""
         positions = _positions(rows, self.log_mass)
         if batch is None:
@@ -111,22 +111,23 @@ class Attended:
             )
         return tuple(i for i in index if i is not None)
 
-    def _row_scores(self, rows: slice | Tensor) -> Tensor:
-        """rows: a slice with both its ends, or positions."""
+    def _row_scores(self, rows: Chosen) -> Tensor:
+        """rows: a slice with both its ends, positions, or None for all."""
         with equations.full_precision(self.log_mass.device):
             parts = [equations.scores(problem, rows) for problem in self._problems()]
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
 
-    def _row_weights(self, rows: slice | Tensor) -> Tensor:
+    def _row_weights(self, rows: Chosen) -> Tensor:
         return self._row_log_weights(rows).exp()
 
-    def _row_log_weights(self, rows: slice | Tensor) -> Tensor:
+    def _row_log_weights(self, rows: Chosen) -> Tensor:
         """score - log_mass (eq. 3), both measured from the largest score: a large number would swallow the digits.
 
         The mass is that of these very scores, unless the record's differs by more than rounding: a sink, or keys that
         are elsewhere, have a share in it.
         """
-        scores, log_mass = self._row_scores(rows), _finite(self.log_mass[..., rows]).unsqueeze(-1)
+        scores = self._row_scores(rows)
+        log_mass = _finite(self.log_mass if rows is None else self.log_mass[..., rows]).unsqueeze(-1)
         if not scores.shape[-1]:
             return scores
         peak = _finite(scores.detach().amax(-1, keepdim=True))
@@ -168,18 +169,18 @@ def _finite(logarithms: Tensor) -> Tensor:
     return logarithms.masked_fill(logarithms == -math.inf, 0.0)
 
 
-def _positions(rows: Rows | None, log_mass: Tensor) -> slice | Tensor:
-    """Rows as a slice with both ends, or as a tensor of positions."""
+def _positions(rows: Rows | None, log_mass: Tensor) -> Chosen:
+    """Rows as a slice with both ends, or as a tensor of positions; None for all."""
     queries = log_mass.shape[-1]
     if rows is None:
-        return slice(0, queries)
+        return None
     if isinstance(rows, slice):
         start, stop, step = _indices("rows", rows, queries)
         if step == 1:
             return slice(start, max(start, stop))
         return torch.tensor(range(start, stop, step), dtype=torch.int64, device=log_mass.device)
     positions = _whole_numbers(rows, log_mass.device)
-    if positions.device.type == "cpu" and bool(((positions < -queries) | (positions >= queries)).any()):
+    if is_readable(positions) and bool(((positions < -queries) | (positions >= queries)).any()):
         raise RegardError(
             "rows",
             got=f"{rows!r:.60}",

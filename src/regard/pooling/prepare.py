@@ -13,7 +13,7 @@ from regard.masks.placed import Placed
 from regard.scores.forms import CallableForm, DotForm, Form
 from regard.scores.names import ScoreLike, check_score, named_score
 from regard.scores.score import Score
-from regard.shapes import FLOATS, check_inputs, describe, is_autocast
+from regard.shapes import FLOATS, check_inputs, describe, is_autocast, is_cast
 
 
 class Settings(NamedTuple):
@@ -116,7 +116,7 @@ def _broadcasts(shape: Sequence[int], wanted: Sequence[int]) -> bool:
 
 def to_autocast(tensor: Tensor) -> Tensor:
     """What torch's own attention does under autocast: everything but float64 takes the autocast dtype."""
-    return tensor if tensor.dtype == torch.float64 else tensor.to(torch.get_autocast_dtype(tensor.device.type))
+    return tensor.to(torch.get_autocast_dtype(tensor.device.type)) if is_cast(tensor) else tensor
 
 
 def _place_bias(bias: Bias, shape: tuple[int, ...], device: torch.device) -> Bias:

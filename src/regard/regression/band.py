@@ -64,7 +64,7 @@ def noise(smoother: Smoother, variance: str) -> Tensor:
             "bandwidth",
             got="a curve that passes through all observations",
             needed="residuals from which the noise can be estimated",
-            repair="Widen the bandwidth.",
+            repair="Widen the bandwidth, or fit more rows.",
         )
     everywhere = (smoother.average(squared) / over_all).to(squared.dtype).repeat(len(squared), 1)
     if variance == "global":

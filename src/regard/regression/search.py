@@ -177,9 +177,11 @@ def _range_of_places(smoother: Smoother, unit: Tensor | None) -> tuple[float, fl
         spacing = float(key[:, 0].unique().diff().median())
         tiny = torch.finfo(key.dtype).tiny  # neighbours may be nearer than a normal number
         return math.log(max(0.35 * spacing * ratio, tiny)), math.log(max(3 * float(extent) * ratio, 8 * tiny))
-    dim = key.shape[-1]
+    count, dim = key.shape
     widest = 3 * float((extent / unit).max()) * math.sqrt(dim)
-    return math.log(0.25 * smoother.total() ** (-1 / dim) * ratio), math.log(widest * ratio)
+    # Weights may be shares of one: the rows are no fewer for that.
+    narrowest = 0.25 * max(smoother.total(), count) ** (-1 / dim)
+    return math.log(narrowest * ratio), math.log(widest * ratio)
 
 
 def _sampled(judge: Judge) -> tuple[Judge, float]:

@@ -2,12 +2,11 @@
 
 from abc import ABC, abstractmethod
 
-import torch
 from torch import Tensor, nn
 
 from regard.errors import RegardError
 from regard.scores.forms import Form
-from regard.shapes import broadcast_batch, describe, is_autocast
+from regard.shapes import broadcast_batch, describe, is_cast
 
 
 class Score(nn.Module, ABC):
@@ -63,8 +62,7 @@ def check_dim(argument: str, tensor: Tensor, dim: int, score: str) -> None:
 
 def check_dtype(argument: str, tokens: Tensor, parameter: Tensor, score: str) -> None:
     """Refuse tokens of another dtype than the parameters; autocast reconciles them, except with float64."""
-    casts = is_autocast(tokens.device) and tokens.dtype != torch.float64
-    if tokens.dtype != parameter.dtype and not casts:
+    if tokens.dtype != parameter.dtype and not is_cast(tokens):
         raise RegardError(
             argument,
             got=f"{describe(tokens)}",

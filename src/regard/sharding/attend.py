@@ -8,7 +8,6 @@ from regard.backends.problem import Bias
 from regard.masks import Mask
 from regard.pooling.prepare import Settings, to_autocast
 from regard.scores.names import ScoreLike
-from regard.shapes import is_autocast
 from regard.sharding.pool import pool_shards
 from regard.sharding.pose import pose_plainly
 
@@ -72,6 +71,4 @@ def attend(
 
 def _cast(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Under autocast the tokens take its dtype, as those of `regard.attend` do."""
-    if not is_autocast(query.device):
-        return query, key, value
     return to_autocast(query), to_autocast(key), to_autocast(value)

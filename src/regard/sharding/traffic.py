@@ -75,11 +75,11 @@ def choose(load: Load, hops: dict[str, int], travel: str, *, backward: bool) -> 
 def hops_of(mask: Placed | None, query_runs: tuple[Runs, ...], key_runs: tuple[Runs, ...]) -> dict[str, int]:
     """How far keys, or queries, must travel until no rank needs them any more; one less than ranks at most.
 
-    Only bands count: they are the same text on every rank. What lengths hide is known to those who look at values.
+    Only bands count: they are the same on every rank. What lengths hide is known to those who look at values.
     """
-    text, tensors = ("", 0) if mask is None else (mask.encode(), len(mask.tensors()))
+    told = ("", (), 0) if mask is None else (mask.encode(), tuple(mask.numbers()), len(mask.tensors()))
     return {
-        traveller: _hops(text, tensors, tuple(map(_ends, query_runs)), tuple(map(_ends, key_runs)), traveller)
+        traveller: _hops(*told, tuple(map(_ends, query_runs)), tuple(map(_ends, key_runs)), traveller)
         for traveller in TRAVELLERS
     }
 
@@ -88,12 +88,19 @@ Ends = tuple[tuple[int, int], ...]
 
 
 @lru_cache(maxsize=64)
-def _hops(text: str, tensors: int, query_runs: tuple[Ends, ...], key_runs: tuple[Ends, ...], traveller: str) -> int:
+def _hops(
+    text: str,
+    numbers: tuple[int, ...],
+    tensors: int,
+    query_runs: tuple[Ends, ...],
+    key_runs: tuple[Ends, ...],
+    traveller: str,
+) -> int:
     """Ends instead of slices, which cannot be looked up before Python 3.12."""
     ranks = len(query_runs)
     if not text:
         return ranks - 1
-    mask = decode(text, [torch.empty(1, 1, device="meta")] * tensors)
+    mask = decode(text, [torch.empty(1, 1, device="meta")] * tensors, numbers)
 
     def is_needed(rank: int, hop: int) -> bool:
         owner = (rank - hop) % ranks

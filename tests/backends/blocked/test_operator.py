@@ -34,6 +34,7 @@ def arguments(score, mask="keep", dropout=0.0, requires_grad=True):
         tanh=False,
         compiled=False,
         mask=text,
+        numbers=[] if placed is None else placed.numbers(),
         dropout=dropout,
         keep=False,
     )

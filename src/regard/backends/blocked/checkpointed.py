@@ -31,10 +31,12 @@ def row_blocks(problem: Problem) -> list[slice]:
     return [slice(start, min(start + height, queries)) for start in range(0, queries, height)]
 
 
-def by_rows(problem: Problem, function: Callable[[slice], tuple[Tensor, ...]]) -> list[tuple[Tensor, ...]]:
-    """A function of a block of queries, applied to all blocks and recomputed in the backward pass."""
+def by_rows(problem: Problem, function: Callable[[slice | None], tuple[Tensor, ...]]) -> list[tuple[Tensor, ...]]:
+    """A function of a block of queries, or of all (None), applied to all blocks and recomputed in the backward pass."""
     blocks = row_blocks(problem)
-    if len(blocks) == 1 or not torch.is_grad_enabled():
+    if len(blocks) == 1:  # no slice: handed on, one whose end is a symbol is a number to a compiler
+        return [function(None)]
+    if not torch.is_grad_enabled():
         return [function(rows) for rows in blocks]
     random = problem.dropout > 0
     return [checkpoint(function, rows, use_reentrant=False, preserve_rng_state=random) for rows in blocks]

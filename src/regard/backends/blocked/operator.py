@@ -30,8 +30,9 @@ class Statics(NamedTuple):
     """What is known before any number: how many operands the form has, what else is in the list, the settings.
 
     tanh: additive tiles take tanh itself, because a tolerance is tighter than what their identity promises. compiled:
-    they are part of a compiled program, so that their loops may be compiled too. keep: a backward pass follows, for
-    which the scores of a small problem are kept.
+    they are part of a compiled program, so that their loops may be compiled too. mask, numbers: what a mask is beside
+    its tensors, its text and the ends of its bands. keep: a backward pass follows, for which the scores of a small
+    problem are kept.
     """
 
     operands: int
@@ -43,6 +44,7 @@ class Statics(NamedTuple):
     tanh: bool
     compiled: bool
     mask: str
+    numbers: Sequence[int]
     dropout: float
     keep: bool
 
@@ -61,14 +63,14 @@ def run(problem: Problem) -> tuple[Tensor, Tensor]:
         tensors.append(bias)
     if dropout:
         tensors.append(torch.randint(2**62, (), device=problem.value.device))
-    text = ""
+    text, numbers = "", []
     if mask is not None:
         tensors += mask.tensors()
-        text = mask.encode()
+        text, numbers = mask.encode(), mask.numbers()
     tanh = name == "additive" and not keeps(problem.tolerance, form.query.dtype)
     compiled = name == "additive" and torch.compiler.is_compiling() and not is_exporting()
     keep = wants_gradient(tensors) and (compiled or not (is_watched() or is_packed()))
-    settings = name, scale, softcap, tanh, compiled, text, dropout, keep
+    settings = name, scale, softcap, tanh, compiled, text, numbers, dropout, keep
     statics = Statics(operands, bias is not None, dropout > 0, *settings)
     output, log_mass, _ = OPERATOR.run(tensors, statics)
     return output, log_mass
@@ -85,11 +87,12 @@ def _forward(
     tanh: bool,
     compiled: bool,
     mask: str,
+    numbers: Sequence[int],
     dropout: float,
     keep: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Output in value's dtype, log_mass and kept scores in the accumulation dtype; none are (*batch, 0)."""
-    statics = Statics(operands, has_bias, has_seed, form, scale, softcap, tanh, compiled, mask, dropout, keep)
+    statics = Statics(operands, has_bias, has_seed, form, scale, softcap, tanh, compiled, mask, numbers, dropout, keep)
     value = tensors[operands]
     with full_precision(value.device):
         tiles = _tiles(tensors, statics, [False] * operands)
@@ -121,6 +124,7 @@ def _backward(
     tanh: bool,
     compiled: bool,
     mask: str,
+    numbers: Sequence[int],
     dropout: float,
     keep: bool,
     needs: Sequence[bool],
@@ -129,7 +133,7 @@ def _backward(
 
     results: the gradients of output and log_mass, then output, log_mass and kept scores.
     """
-    statics = Statics(operands, has_bias, has_seed, form, scale, softcap, tanh, compiled, mask, dropout, keep)
+    statics = Statics(operands, has_bias, has_seed, form, scale, softcap, tanh, compiled, mask, numbers, dropout, keep)
     value = tensors[operands]
     with full_precision(value.device):
         tiles = _tiles(tensors, statics, needs[:operands])
@@ -184,7 +188,7 @@ def _sweep(tensors: Sequence[Tensor], statics: Statics, larger: int) -> sweeps.S
         batch=_batch(tensors, statics),
         queries=tensors[0].shape[-2],
         keys=value.shape[-2],
-        mask=decode(statics.mask, rest) if statics.mask else None,
+        mask=decode(statics.mask, rest, statics.numbers) if statics.mask else None,
         bias=bias,
         dropout=statics.dropout,
         seeds=seeds,

@@ -210,7 +210,7 @@ def scores_of(call: Call, chosen: Plan) -> Tensor:
         call.key,
         call.weight.reshape((1,) * (call.query.ndim - call.weight.ndim) + call.weight.shape),
     ]
-    statics = Statics(False, False, "", 0.0, *chosen[:3])
+    statics = Statics(False, False, "", [], 0.0, *chosen[:3])
     made = call_of([*tensors, call.value], statics)
     sides = forward.sides_of(made)
     (slab,) = made.slabs()

@@ -12,7 +12,7 @@ from regard.backends.fused.additive.call import Statics, call_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
-PLAIN = Statics(False, False, "", 0.0, 0, 0.0, 0.0)
+PLAIN = Statics(False, False, "", [], 0.0, 0, 0.0, 0.0)
 
 
 @pytest.mark.parametrize(("queries", "keys"), [(15, 33), (16, 16), (17, 15), (33, 17), (1, 1)])

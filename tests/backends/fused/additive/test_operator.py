@@ -23,7 +23,7 @@ def arguments(tolerance, *, requires_grad=False):
     placed = mask.place(batch=(1,), queries=3, keys=4, device=call.query.device)
     tensors = [call.query, call.key, call.weight.expand(1, 1, -1).clone(), call.value, call.bias]
     tensors = [x.requires_grad_(requires_grad) for x in tensors]
-    statics = Statics(True, True, placed.encode(), 0.25, *plan_of(call)[:3])
+    statics = Statics(True, True, placed.encode(), placed.numbers(), 0.25, *plan_of(call)[:3])
     assert (statics.rank > 0) == (tolerance is not None)
     return [*tensors, torch.tensor(7), *placed.tensors()], *statics
 

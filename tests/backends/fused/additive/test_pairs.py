@@ -21,7 +21,9 @@ OUTPUT_DIGITS, GRADIENT_DIGITS = 2e-6, 1e-5
 
 def formulas(call: Call) -> set[str]:
     """The formulas that the tiles of a call may take, by how far their tokens reach."""
-    made = call_of([call.query, call.key, call.weight[None], call.value], Statics(False, False, "", 0.0, 0, 0.0, 0.0))
+    made = call_of(
+        [call.query, call.key, call.weight[None], call.value], Statics(False, False, "", [], 0.0, 0, 0.0, 0.0)
+    )
     far, near = (side.reach.flatten().tolist() for side in exact_sides(made))
     return {formula(a, b) for a in far for b in near}
 
@@ -175,7 +177,9 @@ def test_a_query_that_is_no_number_leaves_the_other_rows_alone():
 def test_blocks_of_padding_count_as_zeros():
     """Reach is looked at in whole blocks, whose missing tokens are 0."""
     call = drawn(17, 19, spread=3.0)
-    made = call_of([call.query, call.key, call.weight[None], call.value], Statics(False, False, "", 0.0, 0, 0.0, 0.0))
+    made = call_of(
+        [call.query, call.key, call.weight[None], call.value], Statics(False, False, "", [], 0.0, 0, 0.0, 0.0)
+    )
     query, _ = exact_sides(made)
     assert query.exps.shape == (1, 1, 4, 2 * tables.BLOCK)
     assert (query.exps[..., 17:] == 1).all()

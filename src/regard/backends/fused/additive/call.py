@@ -25,6 +25,7 @@ class Statics(NamedTuple):
     has_bias: bool
     has_seed: bool
     mask: str
+    numbers: Sequence[int]
     dropout: float
     rank: int
     query_reach: float
@@ -141,11 +142,11 @@ def call_of(tensors: Sequence[Tensor], statics: Statics) -> Call:
     query, key, weight, value, *rest = tensors
     bias = rest.pop(0) if statics.has_bias else None
     seed = rest.pop(0) if statics.has_seed else None
-    conditions = conditions_of(decode(statics.mask, rest)) if statics.mask else None
+    mask = decode(statics.mask, rest, statics.numbers) if statics.mask else None
+    conditions = None if mask is None else conditions_of(mask)
     allowed, key_bias, band = None, None, ANYWHERE
-    if statics.mask and conditions is None:
-        everything = slice(0, query.shape[-2]), slice(0, key.shape[-2])
-        allowed = decode(statics.mask, rest).tile(*everything, value.device)
+    if mask is not None and conditions is None:
+        allowed = mask.tile(slice(0, query.shape[-2]), slice(0, key.shape[-2]), value.device)
     if conditions is not None:
         band = conditions.band
         for condition in conditions.keys:

@@ -26,12 +26,13 @@ def run(problem: Problem) -> tuple[Tensor, Tensor]:
         tensors.append(bias)
     if dropout:
         tensors.append(torch.randint(2**31, (), device=problem.value.device))
-    text = ""
+    text, numbers = "", []
     if mask is not None:
         tensors += mask.tensors()
-        text = mask.encode()
+        text, numbers = mask.encode(), mask.numbers()
     chosen = plan(problem, gradient=wants_gradient(tensors))
-    statics = Statics(bias is not None, dropout > 0, text, dropout, chosen.rank, chosen.query_reach, chosen.key_reach)
+    settings = text, numbers, dropout, chosen.rank, chosen.query_reach, chosen.key_reach
+    statics = Statics(bias is not None, dropout > 0, *settings)
     output, log_mass = OPERATOR.run(tensors, statics)
     return output, log_mass
 
@@ -41,6 +42,7 @@ def _forward(
     has_bias: bool,
     has_seed: bool,
     mask: str,
+    numbers: Sequence[int],
     dropout: float,
     rank: int,
     query_reach: float,
@@ -49,7 +51,7 @@ def _forward(
     """Output in value's dtype and log_mass in float32."""
     from regard.backends.fused.additive import forward
 
-    statics = Statics(has_bias, has_seed, mask, dropout, rank, query_reach, key_reach)
+    statics = Statics(has_bias, has_seed, mask, numbers, dropout, rank, query_reach, key_reach)
     return forward.pool(tensors, statics, _batch(tensors, statics))
 
 
@@ -65,6 +67,7 @@ def _backward(
     has_bias: bool,
     has_seed: bool,
     mask: str,
+    numbers: Sequence[int],
     dropout: float,
     rank: int,
     query_reach: float,
@@ -77,7 +80,7 @@ def _backward(
     """
     from regard.backends.fused.additive import backward
 
-    statics = Statics(has_bias, has_seed, mask, dropout, rank, query_reach, key_reach)
+    statics = Statics(has_bias, has_seed, mask, numbers, dropout, rank, query_reach, key_reach)
     return backward.gradients(results, tensors, statics, needs, _batch(tensors, statics))
 
 
