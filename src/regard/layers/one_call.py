@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from regard.layers.multihead import MultiHeadAttention
 
 MOST_TOKENS = {"cpu": 64, "cuda": 256}
+# On a CPU a batch of so many numbers is worth more calls, however short its sequences are.
+MANY_NUMBERS = 2**18
 # On a GPU the operator pools by a fused kernel if the size of a head is a multiple of this, and else holds all weights.
 FUSED_HEAD = 8
 # In half precision the operator rounds the scores, which are float32 in every backend of `attend`.
@@ -63,10 +65,11 @@ def _fit(layer: "MultiHeadAttention", query: Tensor, weight: Tensor, out_weight:
     """Whether the tokens are few, or never held in pairs, and all projections square, as the operator has them."""
     (batch, tokens, dim), device = query.shape, query.device.type
     is_fused = device == "cuda" and query.dtype == torch.float32 and layer.head_dim % FUSED_HEAD == 0
+    is_long = tokens > MOST_TOKENS.get(device, 0) or (device == "cpu" and query.numel() >= MANY_NUMBERS)
     return (
         batch > 0
         and tokens > 0
-        and (is_fused or tokens <= MOST_TOKENS.get(device, 0))
+        and (is_fused or not is_long)
         and query.dtype in DTYPES
         and query.dtype == weight.dtype
         and query.device == weight.device
