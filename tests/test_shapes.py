@@ -36,9 +36,10 @@ def test_batch_axes_that_differ_are_refused(first, second):
         broadcast_batch("key", first, second)
 
 
-def test_good_inputs_give_their_batch():
-    assert check_inputs(tokens(2, 1, 5, 3), tokens(1, 3, 7, 4), tokens(2, 1, 7, 2)) == (2, 3)
-    assert check_inputs(tokens(5, 3), tokens(7, 4), tokens(7, 2)) == ()
+def test_good_inputs_pass():
+    check_inputs(tokens(2, 1, 5, 3), tokens(1, 3, 7, 4), tokens(2, 1, 7, 2))
+    check_inputs(tokens(5, 3), tokens(7, 4), tokens(7, 2))
+    check_inputs(tokens(2, 5, 3), tokens(2, 5, 3), tokens(2, 5, 3))
 
 
 GOOD = tokens(2, 5, 3)

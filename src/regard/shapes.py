@@ -41,7 +41,8 @@ def check_int(argument: str, number: object, least: int = 1, *, repair: str = "P
 
 def is_autocast(device: torch.device) -> bool:
     """Whether autocast is on where the tensor is; tensors without numbers, on "meta", have none."""
-    return device.type != "meta" and torch.is_autocast_enabled(device.type)
+    # Whether it is on anywhere is asked first: to name a device takes longer, which a short call would notice.
+    return torch._C._is_any_autocast_enabled() and device.type != "meta" and torch.is_autocast_enabled(device.type)
 
 
 def is_cast(tensor: Tensor) -> bool:
@@ -77,13 +78,13 @@ def common_batch(*tensors: Tensor, argument: str = "batch") -> tuple[int, ...]:
     return batch
 
 
-def check_inputs(query: Tensor, key: Tensor, value: Tensor) -> tuple[int, ...]:
-    """Check what every call of attention is given; return the batch shape.
+def check_inputs(query: Tensor, key: Tensor, value: Tensor) -> None:
+    """Check what every call of attention is given.
 
     query: (*batch, queries, query_dim), key: (*batch, keys, key_dim), value: (*batch, keys, value_dim).
     """
     if _plainly_agree(query, key, value):
-        return tuple(query.shape[:-2])
+        return
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         check_tensor(name, tensor)
     batch = query.shape[:-2]
@@ -98,23 +99,31 @@ def check_inputs(query: Tensor, key: Tensor, value: Tensor) -> tuple[int, ...]:
             needed="one value per key: equal second-to-last axes of key and value",
             repair="Pass the values that belong to these keys, in the same order.",
         )
-    return tuple(batch)
 
 
 def _plainly_agree(query: Tensor, key: Tensor, value: Tensor) -> bool:
     """Whether nothing can be wrong: the common case, told in a microsecond, since small calls cost few."""
     if not (isinstance(query, Tensor) and isinstance(key, Tensor) and isinstance(value, Tensor)):
         return False
-    key_shape = key.shape
     return (
         query.dtype == key.dtype == value.dtype
         and query.dtype in FLOATS
         and query.device == key.device == value.device
-        and len(key_shape) >= 2
-        and query.shape[:-2] == key_shape[:-2]
-        and query.ndim == len(key_shape)
-        and value.shape[:-1] == key_shape[:-1]
+        and query.ndim == key.ndim >= 2
+        and (have_one_shape(query, key, value) or _fit(query.shape, key.shape, value.shape))
     )
+
+
+def have_one_shape(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Whether the three are alike, as in self-attention: told sooner than that their batch axes are.
+
+    A tracer is not asked: it would note the answer, and refuse as many queries as keys where there were others.
+    """
+    return not torch.compiler.is_compiling() and query.shape == key.shape == value.shape
+
+
+def _fit(query: Sequence[int], key: Sequence[int], value: Sequence[int]) -> bool:
+    return query[:-2] == key[:-2] and value[:-1] == key[:-1]
 
 
 def check_tensor(name: str, tensor: Tensor) -> None:

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from regard.backends.problem import FEW_NUMBERS, Problem
 from regard.scores.forms import DotForm
-from regard.shapes import common_batch
+from regard.shapes import common_batch, have_one_shape
 from regard.watched import is_readable
 
 NAME = "torch"
@@ -116,7 +116,7 @@ def _call(form: DotForm, value: Tensor, allowed: Tensor | None, dropout: float, 
     """Bring the inputs to (batch, heads, tokens, dim) without copying, call, and restore the batch axes."""
     query, key = form.query, form.key
     rank, batch, grouped = query.ndim, query.shape[:-2], False
-    if batch != key.shape[:-2] or batch != value.shape[:-2]:
+    if not have_one_shape(query, key, value) and (batch != key.shape[:-2] or batch != value.shape[:-2]):
         batch = common_batch(query, key, value)
         grouped = rank > 4 and _is_grouped(query, key, value)
         if grouped:

@@ -13,7 +13,7 @@ from regard.masks.placed import Placed
 from regard.scores.forms import CallableForm, DotForm, Form
 from regard.scores.names import ScoreLike, check_score, named_score
 from regard.scores.score import Score
-from regard.shapes import FLOATS, check_inputs, describe, is_autocast, is_cast
+from regard.shapes import FLOATS, check_inputs, common_batch, describe, have_one_shape, is_autocast, is_cast
 
 
 class Settings(NamedTuple):
@@ -35,7 +35,7 @@ def prepare(
     query: Tensor, key: Tensor, value: Tensor, score: ScoreLike, settings: Settings
 ) -> tuple[Problem, Tensor | None]:
     """The problem of one call, and the logits of the score's sink, if it has one."""
-    batch = check_inputs(query, key, value)
+    check_inputs(query, key, value)
     if is_autocast(query.device):
         query, key, value = (to_autocast(x) for x in (query, key, value))
     if isinstance(score, str):
@@ -44,7 +44,8 @@ def prepare(
         form = score.pair(score.prepare_query(query), score.prepare_key(key))
         return to_problem(form, value, settings), score.sink_logits()
     check_score(score)
-    return to_problem(CallableForm(query, key, checked_callable(score, batch)), value, settings), None
+    checked = checked_callable(score, common_batch(query, key, value))
+    return to_problem(CallableForm(query, key, checked), value, settings), None
 
 
 def to_problem(form: Form, value: Tensor, settings: Settings) -> Problem:
@@ -69,6 +70,8 @@ def to_problem(form: Form, value: Tensor, settings: Settings) -> Problem:
 
 def _differ(form: DotForm, value: Tensor) -> bool:
     """Whether batch axes are not all the same: a score may have given heads of its own to the query."""
+    if have_one_shape(form.query, form.key, value):
+        return False
     return form.query.shape[:-2] != value.shape[:-2] or form.key.shape[:-2] != value.shape[:-2]
 
 

@@ -33,11 +33,11 @@ class ScaledDot(Score):
 
     def pair(self, query: Tensor, key: Tensor) -> DotForm:
         """A dot product with its scale."""
-        if query.shape[-1] != key.shape[-1]:
+        dim, scale = query.shape[-1], self.scale
+        if dim != key.shape[-1]:
             check_equal_dims(query, key, type(self).__name__)
-        scale = self.scale
         if scale is None:
-            scale = 1.0 / math.sqrt(max(query.shape[-1], 1))
+            scale = 1.0 / math.sqrt(max(dim, 1))
         return DotForm(query, key, scale, self.softcap)
 
     def sink_logits(self) -> Tensor | None:

@@ -16,7 +16,7 @@ from regard.pooling.prepare import Settings, checked_callable
 from regard.scores.forms import CallableForm, Form
 from regard.scores.names import ScoreLike, check_score, named_score
 from regard.scores.score import Score
-from regard.shapes import check_inputs
+from regard.shapes import common_batch
 from regard.sharding.blocks import Blocks
 from regard.sharding.code import learned_by_code
 from regard.sharding.exchange import Route
@@ -67,7 +67,7 @@ def _prepared(
         query = shards.prepared_query(score.prepare_query, query)
         return score.pair(query, shards.prepared_key(score.prepare_key, key)), value, score.sink_logits()
     check_score(score)
-    return CallableForm(query, key, checked_callable(score, check_inputs(query, key, value))), value, None
+    return CallableForm(query, key, checked_callable(score, common_batch(query, key, value))), value, None
 
 
 def _with_sink(record: Attended, problem: Problem, sink: Tensor) -> Tensor:
