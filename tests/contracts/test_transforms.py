@@ -1,5 +1,7 @@
 """Callers can be vmapped, compiled, exported, autocast and run without gradients."""
 
+import sys
+
 import pytest
 import torch
 from tests import bounds
@@ -286,6 +288,40 @@ def test_a_module_exports(backend):
     assert_close(program.module()(*again, shorter), module(*again, shorter))
 
 
+@pytest.mark.filterwarnings("ignore")  # of torch.jit, that it is old and bakes numbers in
+def test_bands_that_follow_sizes_can_be_traced_and_hold_any_number():
+    tokens = drawn(2)
+
+    def caller(query, key, value):
+        mask = Mask.causal("lower_right") & Mask.window(10**20, sys.maxsize, "lower_right")
+        return regard.attend(query, key, value, "gaussian", mask, backend="blocked")
+
+    expected = caller(*tokens)
+    assert_close(torch.jit.trace(caller, tokens, check_trace=False)(*tokens), expected)
+    assert_close(torch.compile(caller, fullgraph=True, backend="eager")(*tokens), expected)
+    assert_close(vmap(caller)(*tokens), expected)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_an_exported_recall_serves_as_many_queries_as_keys(strict):
+    class Recalling(torch.nn.Module):
+        """Remembers and recalls at once."""
+
+        def __init__(self):
+            super().__init__()
+            self.layer = regard.Attention("gaussian")
+
+        def forward(self, query, key, value):
+            return self.layer.recall(query, self.layer.remember(key, value, Mask.causal()))
+
+    module, keys = Recalling(), {1: torch.export.Dim("keys", min=2, max=64)}
+    sizes = ({1: torch.export.Dim("queries", min=2, max=64)}, keys, keys)
+    program = torch.export.export(module, tuple(drawn(2)), dynamic_shapes=sizes, strict=strict).module()
+    for queries, count in ((5, 7), (6, 6), (2, 9)):
+        tokens = drawn(2, queries=queries, keys=count)
+        assert_close(program(*tokens), module(*tokens))
+
+
 class Banded(torch.nn.Module):
     """A module whose mask depends on the sizes of its call, to be exported."""
 
@@ -348,6 +384,16 @@ def test_autocast_reconciles_tokens_of_different_dtypes(score):
     assert mixed.dtype == torch.bfloat16
     with pytest.raises(regard.RegardError, match=r"value: got bfloat16 .* query is float32"):
         regard.attend(query, key, value.bfloat16(), score)
+
+
+@pytest.mark.parametrize("make", [lambda: Additive(4, 4, 6), lambda: regard.scores.Bilinear(4, 4)])
+def test_autocast_does_not_reconcile_parameters_in_float64(make):
+    query, key, value = (x.float() for x in drawn(2))
+    with (
+        torch.autocast(query.device.type, torch.bfloat16),
+        pytest.raises(regard.RegardError, match=r"needed .*float64"),
+    ):
+        regard.attend(query, key.bfloat16(), value, make().double())
 
 
 def test_autocast_leaves_float64_alone():

@@ -361,6 +361,7 @@ def test_autocast(score):
         recalled = layer.recall(tokens, layer.remember(tokens))
         mixed = layer(tokens, tokens.bfloat16())  # of a norm, and of a linear layer
         late = layer.recall(tokens, before)  # remembered outside
+        assert before.append(tokens).key.dtype == torch.float32
     assert found.dtype == mixed.dtype == late.dtype == torch.bfloat16
     for other in (mixed, late):
         assert float((other.float() - wanted).detach().abs().max()) < 0.05

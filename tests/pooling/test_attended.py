@@ -213,6 +213,12 @@ def test_rows_that_do_not_exist_are_refused(rows):
         record.weights(rows=rows)
 
 
+def test_rows_that_do_not_exist_are_refused_where_somebody_watches():
+    tokens = torch.randn(2, 5, 4)
+    with pytest.raises(RegardError, match=r"rows: got \[0, 5\]; needed numbers from -5 to 4"):
+        torch.vmap(lambda x: regard.inspect(x, x, x).weights(rows=[0, 5]))(tokens)
+
+
 def test_a_record_shows_shapes_and_cannot_be_changed():
     record, _ = record_of(Case("gaussian", "none", torch.float64, QUERIES, KEYS))
     assert repr(record) == "Attended(output=(2, 3, 5, 5), log_mass=(2, 3, 5))"

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from regard.errors import RegardError
 from regard.masks import Mask
-from regard.shapes import check_inputs, check_tensor, describe
+from regard.shapes import check_inputs, check_tensor, describe, is_cast
 from regard.watched import is_readable
 
 Prepare = Callable[[Tensor, Tensor | None, int], tuple[Tensor, Tensor]]
@@ -52,6 +52,8 @@ class Memory:
             value: (*batch, new keys, value_dim); the key by default.
         """
         new_key, new_value = self.prepare(key, value, self.keys)
+        if is_cast(new_key) and is_cast(self.key):  # what was remembered outside of autocast keeps its dtype
+            new_key, new_value = new_key.to(self.key.dtype), new_value.to(self.value.dtype)
         for argument, new, old in (("key", new_key, self.key), ("value", new_value, self.value)):
             _check_fits(argument, new, old)
         mask = None if self.mask is None else self.mask.grow(self.keys, new_key.shape[-2])

@@ -130,7 +130,7 @@ class Projections(nn.Module):
                 needed=f"the device of the layer, {weight.device}",
                 repair="Move one of them, for example layer.to(query.device).",
             )
-        if tokens.dtype != weight.dtype and not is_cast(tokens):
+        if tokens.dtype != weight.dtype and not (is_cast(tokens) and is_cast(weight)):
             raise RegardError(
                 name,
                 got=describe(tokens),

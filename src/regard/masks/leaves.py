@@ -81,7 +81,7 @@ class Band(Placed):
         if self.low is not None or self.high is None:
             return False
         if is_exporting():
-            # One program for every length: no size that happens to be 0 may decide.
+            # One program for every length: sizes that happen to be equal may not decide.
             from torch.fx.experimental.symbolic_shapes import statically_known_true
 
             return statically_known_true(self.high == 0)
@@ -114,7 +114,9 @@ class Band(Placed):
         return []
 
     def numbers(self) -> list[int]:
-        return [end for end in (self.low, self.high) if end is not None]
+        ends = [end for end in (self.low, self.high) if end is not None]
+        # torch.jit.trace makes tensors of sizes, and wants none in a list of numbers.
+        return [int(end) for end in ends] if torch.jit.is_tracing() else ends
 
     def encode(self, first: int = 0) -> str:
         low, high = ("false" if end is None else "true" for end in (self.low, self.high))

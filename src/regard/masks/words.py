@@ -13,6 +13,8 @@ from regard.masks import placed
 from regard.masks.checks import Call
 
 ALIGNMENTS = ("top_left", "lower_right")
+# A side that reaches further is as good as this one, which an operator's numbers can hold.
+FAR = 2**62
 
 
 class Told(NamedTuple):
@@ -79,8 +81,8 @@ class Band(Word):
         offset = call.first_query
         if offset is None:
             offset = self._offset(call)
-        low = None if self.left is None else offset - self.left
-        return placed.Band(low, None if self.right is None else offset + self.right)
+        low = None if self.left is None else offset - min(self.left, FAR)
+        return placed.Band(low, None if self.right is None else offset + min(self.right, FAR))
 
     def _offset(self, call: Call) -> int:
         """Which key query 0 stands at; sizes are compared where nothing else says it."""

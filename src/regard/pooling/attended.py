@@ -180,7 +180,7 @@ def _positions(rows: Rows | None, log_mass: Tensor) -> Chosen:
             return slice(start, max(start, stop))
         return torch.tensor(range(start, stop, step), dtype=torch.int64, device=log_mass.device)
     positions = _whole_numbers(rows, log_mass.device)
-    if is_readable(positions) and bool(((positions < -queries) | (positions >= queries)).any()):
+    if _are_outside(rows, positions, queries):
         raise RegardError(
             "rows",
             got=f"{rows!r:.60}",
@@ -188,6 +188,13 @@ def _positions(rows: Rows | None, log_mass: Tensor) -> Chosen:
             repair="Ask for queries that exist.",
         )
     return positions % max(queries, 1)
+
+
+def _are_outside(rows: object, positions: Tensor, queries: int) -> bool:
+    """Whether there are no such queries; numbers in a tensor that somebody watches are not looked at."""
+    if isinstance(rows, int | Sequence):
+        return any(not -queries <= row < queries for row in ([rows] if isinstance(rows, int) else rows))
+    return is_readable(positions) and bool(((positions < -queries) | (positions >= queries)).any())
 
 
 def _indices(argument: str, given: slice, size: int) -> tuple[int, int, int]:

@@ -62,7 +62,7 @@ def check_dim(argument: str, tensor: Tensor, dim: int, score: str) -> None:
 
 def check_dtype(argument: str, tokens: Tensor, parameter: Tensor, score: str) -> None:
     """Refuse tokens of another dtype than the parameters; autocast reconciles them, except with float64."""
-    if tokens.dtype != parameter.dtype and not is_cast(tokens):
+    if tokens.dtype != parameter.dtype and not (is_cast(tokens) and is_cast(parameter)):
         raise RegardError(
             argument,
             got=f"{describe(tokens)}",
