@@ -6,10 +6,13 @@ from torch import Tensor
 
 def is_watched() -> bool:
     """Whether somebody traces, transforms or records what is computed."""
+    return torch.compiler.is_compiling() or torch.jit.is_tracing() or is_intercepted()
+
+
+def is_intercepted() -> bool:
+    """Whether a tensor that is made now belongs to a transform or a mode; one that is kept must not."""
     return (
-        torch.compiler.is_compiling()
-        or torch.jit.is_tracing()
-        or torch._C._are_functorch_transforms_active()
+        torch._C._are_functorch_transforms_active()
         or torch._C._len_torch_dispatch_stack() > 0
         or torch._ops._len_torch_dispatch_stack_pre_dispatch() > 0
     )

@@ -2,10 +2,13 @@
 
 import pytest
 import torch
-from tests.backends.fused.additive.judge import drawn, plan_of
+from tests.backends.fused.additive.judge import drawn, plan_of, score_of
+from torch._subclasses.fake_tensor import FakeTensorMode
 
+import regard
 from regard.backends.fused.additive import plan as module
-from regard.backends.fused.additive.lift import RANKS, WIDEST, lift_for, lift_of, sides_on
+from regard.backends.fused.additive.lift import RANKS, WIDEST, lift_for, lift_of, promise_of, rank_for, sides_on
+from regard.watched import is_plain
 
 EXACT = module.Plan(0, 0.0, 0.0, module.EXACT_ERROR * torch.finfo(torch.float32).eps)
 
@@ -72,6 +75,33 @@ def test_what_the_lift_keeps_on_a_device_is_there_before_the_operator_runs():
     assert sides_on.cache_info().currsize == 1
     sides_on(planned.value.device, found.query_reach, found.key_reach, found.rank)
     assert sides_on.cache_info().hits == 1
+
+
+WATCHED = {
+    "fake": lambda pooled, query: pooled(FakeTensorMode(allow_non_fake_inputs=True).from_tensor(query)),
+    "gradient": lambda pooled, query: torch.func.grad(lambda x: pooled(x).sum())(query),
+    "vmap": lambda pooled, query: torch.vmap(pooled)(query[None]),
+}
+
+
+@pytest.mark.parametrize("watcher", WATCHED)
+def test_what_is_kept_belongs_to_nobody_who_watches_the_first_call(watcher):
+    planned = call(tokens=16, tolerance=2e-2)
+    score = score_of(planned).eval()
+
+    def pooled(query):
+        return regard.attend(query, planned.key, planned.value, score, tolerance=2e-2, backend="triton")
+
+    for kept in (lift_of, rank_for, sides_on, promise_of):
+        kept.cache_clear()
+    WATCHED[watcher](pooled, planned.query)
+    found = plan_of(planned)
+    assert found.rank > 0
+    for side in sides_on(planned.query.device, found.query_reach, found.key_reach, found.rank):
+        for table in side[1:]:
+            assert is_plain(table)
+            assert not torch._C._functorch.is_functorch_wrapped_tensor(table)
+    assert pooled(planned.query).isfinite().all()
 
 
 def test_the_range_is_that_of_the_score_whatever_the_tokens_are():

@@ -62,7 +62,7 @@ class Lift(NamedTuple):
 
 
 class _Arrays(NamedTuple):
-    """The tables of one side in float64: before a rank is chosen, or as the kernels read them at the checked points."""
+    """The tables of one side: before a rank is chosen, of a rank, or as the kernels read them at the checked points."""
 
     values: Array  # before: functions that are orthonormal under the mean over the nodes
     alone: Array
@@ -85,17 +85,26 @@ def lift_of(query_reach: float, key_reach: float, rank: int) -> Lift:
     if rank not in RANKS:
         needed = f"an even number from {RANKS[0]} to {RANKS[-1]}"
         raise RegardError("rank", got=str(rank), needed=needed, repair="ask lift_for for a rank")
-    query, key = _tables(query_reach, key_reach, rank)
-    return Lift(rank, query, key, *_promise(query_reach, key_reach, rank))
+    query, key = (
+        Side(reach, *(torch.from_numpy(table) for table in tables))
+        for reach, tables in zip((query_reach, key_reach), _tables(query_reach, key_reach, rank), strict=True)
+    )
+    return Lift(rank, query, key, *promise_of(query_reach, key_reach, rank))
+
+
+def lift_for(query_reach: float, key_reach: float, tolerance: float, gradient: bool) -> Lift | None:
+    """The lift of the smallest rank that promises the tolerance, for its slopes too where a gradient is wanted."""
+    rank = rank_for(query_reach, key_reach, tolerance, gradient)
+    return None if rank is None else lift_of(query_reach, key_reach, rank)
 
 
 @lru_cache
-def lift_for(query_reach: float, key_reach: float, tolerance: float, gradient: bool) -> Lift | None:
-    """The lift of the smallest rank that promises the tolerance, for its slopes too where a gradient is wanted."""
+def rank_for(query_reach: float, key_reach: float, tolerance: float, gradient: bool) -> int | None:
+    """That rank; no tensor is made, because somebody may watch who would make it one of their own."""
     for rank in RANKS:  # not a bisection: near the floor of float16 the promises are not quite monotone
-        value_error, slope_error = _promise(query_reach, key_reach, rank)
+        value_error, slope_error = promise_of(query_reach, key_reach, rank)
         if value_error <= tolerance and (slope_error <= tolerance or not gradient):
-            return lift_of(query_reach, key_reach, rank)
+            return rank
     return None
 
 
@@ -138,25 +147,24 @@ def _on_grid(own: Array, other: Array, tanh: Array, sech: Array) -> _Arrays:
     return _Arrays(at @ own, at @ tanh.mean(1), at @ slopes, at @ slope_alone)
 
 
-def _tables(query_reach: float, key_reach: float, rank: int) -> tuple[Side, Side]:
-    """The core of this rank made diagonal, its singular values split evenly between both sides."""
+def _tables(query_reach: float, key_reach: float, rank: int) -> tuple[_Arrays, _Arrays]:
+    """The core of this rank made diagonal, its singular values split evenly between both sides; in float32."""
     both = _decomposition(query_reach, key_reach)
     query, sizes, key = np.linalg.svd(both.core[:rank, :rank])
     kept = sizes > SMALLEST
     root, inverse = np.zeros(rank), np.zeros(rank)
     root[kept], inverse[kept] = sizes[kept] ** 0.5, sizes[kept] ** -0.5
 
-    def side(reach: float, whole: _Arrays, own: Array, other: Array) -> Side:
+    def side(whole: _Arrays, own: Array, other: Array) -> _Arrays:
         values = whole.values[:, :rank] @ own * root
         slopes = whole.slopes[:, :rank] @ other * inverse
-        tables = (values, whole.alone, slopes, whole.slope_alone)
-        return Side(reach, *(torch.from_numpy(table.astype(np.float32)) for table in tables))
+        return _Arrays(*(x.astype(np.float32) for x in (values, whole.alone, slopes, whole.slope_alone)))
 
-    return side(query_reach, both.query, query, key.T), side(key_reach, both.key, key.T, query)
+    return side(both.query, query, key.T), side(both.key, key.T, query)
 
 
 @lru_cache(maxsize=4096)
-def _promise(query_reach: float, key_reach: float, rank: int) -> tuple[float, float]:
+def promise_of(query_reach: float, key_reach: float, rank: int) -> tuple[float, float]:
     """Bounds on the errors of value and slope: what is seen at the checked pairs, and what rounding can add."""
     tanh = _decomposition(query_reach, key_reach).tanh
     query, key = (_at_checked(side) for side in _tables(query_reach, key_reach, rank))
@@ -190,17 +198,17 @@ def _size(features: Array, others: Array | None = None) -> float:
     return (absolute.sum(1) if others is None else absolute @ np.abs(others).T).max()
 
 
-def _at_checked(side: Side) -> _Arrays:
+def _at_checked(side: _Arrays) -> _Arrays:
     """A side read by linear interpolation."""
     position = (CHECKED + 1) / 2 * CELLS
     cell = np.minimum(position.astype(int), CELLS - 1)
     share = position - cell
 
-    def read(table: Tensor) -> Array:
-        low, high = (table.numpy()[at].astype(float) for at in (cell, cell + 1))
+    def read(table: Array) -> Array:
+        low, high = (table[at].astype(float) for at in (cell, cell + 1))
         return low + (share * (high - low).T).T
 
-    return _Arrays(*(read(table) for table in side[1:]))
+    return _Arrays(*(read(table) for table in side))
 
 
 def _angles() -> Array:

@@ -4,9 +4,10 @@ from typing import NamedTuple
 
 import torch
 
-from regard.backends.fused.additive.lift import WIDEST, lift_for, sides_on
+from regard.backends.fused.additive.lift import WIDEST, promise_of, rank_for, sides_on
 from regard.backends.problem import Problem
 from regard.scores.forms import AdditiveForm
+from regard.watched import is_intercepted
 
 # Bound on the error of each tanh of an exact score and of its derivative, in units of float32's eps: a handful of
 # roundings, and the exponentials' own.
@@ -48,12 +49,14 @@ def _promise(
     device: torch.device, query_reach: float, key_reach: float, tolerance: float, gradient: bool
 ) -> tuple[int, float]:
     """Rank and error of the lift that keeps a tolerance, 0 and 0 where there is none."""
-    lift = lift_for(query_reach, key_reach, tolerance, gradient)
-    if lift is None:
+    rank = rank_for(query_reach, key_reach, tolerance, gradient)
+    if rank is None:
         return 0, 0.0
-    # Here, and not first inside the operator: what is kept must not lie in the memory of a recorded CUDA graph.
-    sides_on(device, query_reach, key_reach, lift.rank)
-    return lift.rank, max(lift.value_error, lift.slope_error) if gradient else lift.value_error
+    if not is_intercepted():
+        # Here, and not first inside the operator: what is kept must not lie in the memory of a recorded CUDA graph.
+        sides_on(device, query_reach, key_reach, rank)
+    value_error, slope_error = promise_of(query_reach, key_reach, rank)
+    return rank, max(value_error, slope_error) if gradient else value_error
 
 
 # A compiler need not look inside. torch.compiler.assume_constant_result does the same, and loads the compiler for it.
