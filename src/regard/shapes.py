@@ -41,7 +41,7 @@ def check_int(argument: str, number: object, least: int = 1, *, repair: str = "P
 
 def is_autocast(device: torch.device) -> bool:
     """Whether autocast is on where the tensor is; tensors without numbers, on "meta", have none."""
-    kind = device.type  # asked once: it takes a quarter of a microsecond, and a short call a few
+    kind = device.type  # asked once: to name a device takes time that a short call notices
     return kind != "meta" and torch.is_autocast_enabled(kind)
 
 

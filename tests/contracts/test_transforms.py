@@ -302,26 +302,6 @@ def test_bands_that_follow_sizes_can_be_traced_and_hold_any_number():
     assert_close(vmap(caller)(*tokens), expected)
 
 
-@pytest.mark.parametrize("strict", [False, True])
-def test_an_exported_recall_serves_as_many_queries_as_keys(strict):
-    class Recalling(torch.nn.Module):
-        """Remembers and recalls at once."""
-
-        def __init__(self):
-            super().__init__()
-            self.layer = regard.Attention("gaussian")
-
-        def forward(self, query, key, value):
-            return self.layer.recall(query, self.layer.remember(key, value, Mask.causal()))
-
-    module, keys = Recalling(), {1: torch.export.Dim("keys", min=2, max=64)}
-    sizes = ({1: torch.export.Dim("queries", min=2, max=64)}, keys, keys)
-    program = torch.export.export(module, tuple(drawn(2)), dynamic_shapes=sizes, strict=strict).module()
-    for queries, count in ((5, 7), (6, 6), (2, 9)):
-        tokens = drawn(2, queries=queries, keys=count)
-        assert_close(program(*tokens), module(*tokens))
-
-
 class Banded(torch.nn.Module):
     """A module whose mask depends on the sizes of its call, to be exported."""
 
@@ -333,16 +313,32 @@ class Banded(torch.nn.Module):
         return regard.attend(query, key, value, self.score, self.mask)
 
 
+class Recalling(torch.nn.Module):
+    """Remembers and recalls at once."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = regard.Attention("gaussian")
+
+    def forward(self, query, key, value):
+        return self.layer.recall(query, self.layer.remember(key, value, Mask.causal()))
+
+
+EXPORTED = {
+    f"{score}, {mask}": lambda score=score, mask=mask: Banded(score, mask)
+    for score in ("gaussian", "scaled_dot")
+    for mask in (Mask.causal("lower_right"), Mask.window(2, 1, "lower_right"))
+} | {"recall": Recalling}
+
+
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
 @pytest.mark.parametrize("strict", [False, True])
-@pytest.mark.parametrize("score", ["gaussian", "scaled_dot"])
-@pytest.mark.parametrize("mask", [Mask.causal("lower_right"), Mask.window(2, 1, "lower_right")], ids=str)
-def test_one_exported_program_serves_queries_and_keys_of_any_number(mask, score, strict):
-    module, tokens = Banded(score, mask), drawn(2)
-    keys = {1: torch.export.Dim("keys", min=2, max=64)}
+@pytest.mark.parametrize("make", EXPORTED.values(), ids=EXPORTED)
+def test_one_exported_program_serves_queries_and_keys_of_any_number(make, strict):
+    module, keys = make(), {1: torch.export.Dim("keys", min=2, max=64)}
     sizes = ({1: torch.export.Dim("queries", min=2, max=64)}, keys, keys)
-    program = torch.export.export(module, tuple(tokens), dynamic_shapes=sizes, strict=strict).module()
-    for queries, count in ((5, 7), (6, 6), (9, 3)):
+    program = torch.export.export(module, tuple(drawn(2)), dynamic_shapes=sizes, strict=strict).module()
+    for queries, count in ((5, 7), (6, 6), (9, 3), (2, 9)):
         tokens = drawn(2, queries=queries, keys=count)
         assert_close(program(*tokens), module(*tokens))
 

@@ -36,7 +36,7 @@ def prepare(
 ) -> tuple[Problem, Tensor | None]:
     """The problem of one call, and the logits of the score's sink, if it has one."""
     check_inputs(query, key, value)
-    if is_autocast(query.device):
+    if is_autocast(query.device):  # one question for the three: a short call notices it
         query, key, value = (to_autocast(x) for x in (query, key, value))
     if isinstance(score, str):
         score = named_score(score)

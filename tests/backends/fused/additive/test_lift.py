@@ -286,7 +286,7 @@ def test_lifts_are_kept():
 
 @pytest.mark.parametrize("rank", [0, 2, 5, 50])
 def test_other_ranks_are_refused(rank):
-    with pytest.raises(RegardError, match=f"rank: got {rank}; needed an even number from 4 to 48. ask lift_for"):
+    with pytest.raises(RegardError, match=f"rank: got {rank}; needed an even number from 4 to 48. ask rank_for"):
         lift_of(2.0, 2.0, rank)
 
 

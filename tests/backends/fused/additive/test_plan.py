@@ -77,8 +77,13 @@ def test_what_the_lift_keeps_on_a_device_is_there_before_the_operator_runs():
     assert sides_on.cache_info().hits == 1
 
 
+def faked(pooled, query):
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        pooled(mode.from_tensor(query))
+
+
 WATCHED = {
-    "fake": lambda pooled, query: pooled(FakeTensorMode(allow_non_fake_inputs=True).from_tensor(query)),
+    "fake": faked,
     "gradient": lambda pooled, query: torch.func.grad(lambda x: pooled(x).sum())(query),
     "vmap": lambda pooled, query: torch.vmap(pooled)(query[None]),
 }

@@ -20,7 +20,10 @@ GROUP = 4
 
 
 class Statics(NamedTuple):
-    """What is known before any number: what is in the list of tensors, mask, dropout; rank 0 is the exact form."""
+    """What is known before any number: what is in the list of tensors, dropout; rank 0 is the exact form.
+
+    mask, numbers: what a mask is beside its tensors, its text and the ends of its bands.
+    """
 
     has_bias: bool
     has_seed: bool

@@ -84,7 +84,7 @@ def lift_of(query_reach: float, key_reach: float, rank: int) -> Lift:
     """The lift of this rank for |a| <= query_reach, |b| <= key_reach."""
     if rank not in RANKS:
         needed = f"an even number from {RANKS[0]} to {RANKS[-1]}"
-        raise RegardError("rank", got=str(rank), needed=needed, repair="ask lift_for for a rank")
+        raise RegardError("rank", got=str(rank), needed=needed, repair="ask rank_for for a rank")
     query, key = (
         Side(reach, *(torch.from_numpy(table) for table in tables))
         for reach, tables in zip((query_reach, key_reach), _tables(query_reach, key_reach, rank), strict=True)
