@@ -9,7 +9,7 @@ from torch import Tensor
 
 from regard.masks.placed import Dense, Placed, map_tensors
 from regard.scores.forms import AdditiveForm, CallableForm, DistanceForm, DotForm, Form
-from regard.shapes import common_batch
+from regard.shapes import common_batch, have_one_shape
 from regard.watched import is_readable
 
 Bias = Tensor | Callable[[Tensor, Tensor], Tensor]
@@ -99,19 +99,18 @@ class Problem(NamedTuple):
                 return self
             real = ~_of_rank(padding, self.value.ndim)
         else:
-            # The same for every query: evaluated once, here.
-            allowed = _of_rank(mask.tile(slice(0, 1), slice(0, self.keys), device), self.value.ndim)
-            mask, real = Dense(allowed), allowed.mT
+            mask = _evaluated(mask, self.value)
+            real = mask.allowed.mT
         form, value, is_differentiated = self.form, self.value, self._may_be_differentiated()
         if isinstance(form, DotForm) and _cannot_overflow(form, value, real, is_differentiated):
             return self._replace(mask=mask)
         if not isinstance(form, CallableForm):
             # A user's function might divide by the norm of a key, or take its logarithm: it sees keys as they came.
-            form = form._replace(key=_blank(form.key, real))
+            form = type(form)(form.query, _blank(form.key, real), *form[2:])
         # Without a gradient 0 * garbage is 0 by itself; a GPU's kernels may give a row without keys other weights.
         if is_differentiated or device.type != "cpu":
             value = _blank(value, real)
-        return self._replace(form=form, value=value, mask=mask)
+        return Problem(form, value, mask, self.bias, self.dropout, self.tolerance, self.first_query)
 
     def _may_be_differentiated(self) -> bool:
         """Not where no tensor wants a gradient; code may hold one that does, and a transform does not say."""
@@ -119,12 +118,15 @@ class Problem(NamedTuple):
             return False
         if self.is_code or torch._C._are_functorch_transforms_active():
             return True
-        tensors = (self.form.query, self.form.key, self.value, *self.parameters, self.bias)
-        return any(isinstance(tensor, Tensor) and tensor.requires_grad for tensor in tensors)
+        if self.form.query.requires_grad or self.form.key.requires_grad or self.value.requires_grad:
+            return True
+        return any(isinstance(tensor, Tensor) and tensor.requires_grad for tensor in (*self.parameters, self.bias))
 
 
 def batch_of(form: Form, value: Tensor) -> tuple[int, ...]:
     """The batch shape that the tensors of a form and its values broadcast to."""
+    if isinstance(form, DotForm) and have_one_shape(form.query, form.key, value):
+        return tuple(value.shape[:-2])
     return common_batch(form.query, form.key, value, *parameters_of(form), argument="score")
 
 
@@ -157,6 +159,13 @@ def _is_within(tensor: Tensor, limit: float) -> bool:
     # One look at both ends copies what does not lie side by side: there two are faster.
     low, high = tensor.aminmax() if tensor.is_contiguous() else (tensor.amin(), tensor.amax())
     return -limit < float(low) and float(high) < limit
+
+
+def _evaluated(mask: Placed, value: Tensor) -> Dense:
+    """A mask that is the same for every query, as what it says of each key: (*batch or 1, 1, keys)."""
+    if not isinstance(mask, Dense) or mask.allowed.ndim != value.ndim:
+        mask = Dense(_of_rank(mask.tile(slice(0, 1), slice(0, value.shape[-2]), value.device), value.ndim))
+    return mask
 
 
 def _of_rank(tensor: Tensor, rank: int) -> Tensor:

@@ -2,6 +2,7 @@
 # ruff: noqa: D102 - the methods are described once, on `Word`
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -12,6 +13,9 @@ from regard.masks.checks import Call, lead, right_align
 from regard.masks.words import Told, Word
 from regard.shapes import describe
 from regard.watched import is_readable
+
+# So many entries of a mask, one for each row and key, are made in less time than an operator takes to begin.
+SHORT = 2**14
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,7 +33,19 @@ class Lengths(Word):
     def place(self, call: Call) -> placed.Placed:
         if self.per_query:
             return placed.Lengths(lead(self.name, self.lengths, call, "queries", (call.queries, 1)))
+        if self._is_short(call):
+            return _padding(tuple(self.lengths.tolist()), self.lengths.dtype, call.batch, call.keys)
         return placed.Lengths(lead(self.name, self.lengths, call, "", (1, 1)))
+
+    def _is_short(self, call: Call) -> bool:
+        """Whether to read the lengths and look the mask up takes less time than to make it."""
+        lengths = self.lengths
+        return (
+            lengths.ndim == 1
+            and lengths.shape[0] * call.keys <= SHORT
+            and lengths.device == call.device
+            and is_readable(lengths)
+        )
 
     def select(self, rows: Tensor, batch_axes: int | None) -> Word:
         return Lengths(_choose(self.lengths, rows, self.lengths.ndim - self.per_query), self.per_query)
@@ -155,6 +171,17 @@ class Documents(Word):
 
     def __str__(self) -> str:
         return f"Mask.documents({describe(self.query_ids)}, {describe(self.key_ids)})"
+
+
+@lru_cache(maxsize=64)
+def _padding(lengths: tuple[int, ...], dtype: torch.dtype, batch: tuple[int, ...], keys: int) -> placed.Dense:
+    """The mask of a short batch, kept: the layers of a model and the steps of a decoder ask for it again and again."""
+    cpu = torch.device("cpu")
+    with torch.inference_mode(False):  # what is kept may meet a backward pass later
+        aligned = lead(
+            "Mask.lengths", torch.tensor(lengths, dtype=dtype, device=cpu), Call(batch, 1, keys, cpu), "", (1, 1)
+        )
+        return placed.Dense(torch.arange(keys, device=cpu) < aligned)
 
 
 def _choose(tensor: Tensor, rows: Tensor, batch_axes: int) -> Tensor:
