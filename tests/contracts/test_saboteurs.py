@@ -170,7 +170,7 @@ def sound(scores: Sequence[str], backend: str, large: bool) -> bool:
 @pytest.fixture(autouse=True)
 def _small_tiles(monkeypatch):
     monkeypatch.setitem(sweep.TILE_ELEMENTS, "cpu", 1)
-    monkeypatch.setattr(subsets, "TOGETHER", 1)
+    monkeypatch.setattr(subsets, "FEW_PAIRS", 0)
 
 
 @pytest.mark.parametrize("saboteur", BLOCKED, ids=str)

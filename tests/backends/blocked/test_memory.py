@@ -1,5 +1,10 @@
 """The memory of tiles: taken once, of the dtypes asked for, long enough for the largest."""
 
+import platform
+import subprocess
+import sys
+
+import pytest
 import torch
 
 from regard.backends.blocked.memory import ALIGNMENT, TileMemory
@@ -23,3 +28,22 @@ def test_a_stretch_that_is_too_short_grows():
     memory.at(slice(0, 2), slice(0, 2), ())
     (larger,) = memory.at(slice(0, 5), slice(0, 7), (3,))
     assert larger.shape == (3, 5, 7)
+
+
+CALLS = """
+import resource, torch, regard
+inputs = [torch.randn(2, 512, width, requires_grad=True) for width in (128, 128, 64)]
+score = regard.scores.Additive.of_projected(128)
+for call in range(12):
+    if call == 6:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    regard.attend(*inputs, score, backend="blocked").sum().backward()
+print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / 6)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another heap holds what it likes")
+def test_a_call_finds_the_pages_of_the_last_one():
+    """Without the piece that the heap is taught by, each of these calls waits for thousands of new pages."""
+    done = subprocess.run([sys.executable, "-c", CALLS], capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 1000

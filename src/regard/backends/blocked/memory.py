@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -10,10 +11,10 @@ from torch import Tensor
 TILE_ELEMENTS = {"cpu": 2**18, "cuda": 2**25}
 # Where a tensor begins, in bytes.
 ALIGNMENT = 64
-# How many times the memory that is used a CPU is asked for in one piece. Pages that are not touched cost nothing, and a
-# heap that was given back such a piece holds on to as much: so the rest of a call finds its pages again the next time,
-# for which it would wait otherwise.
-HELD = 3
+# A piece that teaches a heap what to hold: glibc keeps at its end twice as much as the largest piece, of 32 MiB at most,
+# that was ever given back to the system. Beyond that it gives pages away when a call ends, and the next call waits for
+# new ones, which on a CPU cost more than the numbers written to them.
+HELD = 2**25 - 2**16
 # Up to so many scores are kept from a forward to its backward pass: a constant, whatever the number of tokens.
 MOST_KEPT = 2**21
 
@@ -34,6 +35,15 @@ class TileMemory:
         for size in sizes:
             places.append(places[-1] + -(-size // ALIGNMENT) * ALIGNMENT)
         if self.stretch.numel() < places[-1]:
-            self.stretch = self.stretch.new_empty(places[-1] * (HELD if self.stretch.device.type == "cpu" else 1))
+            self.stretch = self.stretch.new_empty(places[-1])
         parts = zip(places, sizes, self.dtypes, shapes, strict=False)
         return [self.stretch[first : first + size].view(dtype).view(shape) for first, size, dtype, shape in parts]
+
+
+@cache
+def hold_pages() -> None:
+    """Ask for a piece and give it back, once: later calls find their pages again, instead of waiting for new ones.
+
+    It is never touched, and so costs no memory itself.
+    """
+    torch.empty(HELD, dtype=torch.uint8, device="cpu")

@@ -14,6 +14,7 @@ from regard.backends.blocked import bounded
 from regard.backends.blocked import sweep as sweeps
 from regard.backends.blocked.additive import keeps
 from regard.backends.blocked.loops import LoopTiles, has_compiler
+from regard.backends.blocked.memory import hold_pages
 from regard.backends.blocked.subsets import SubsetTiles
 from regard.backends.blocked.tiles import DistanceTiles, DotTiles, Tiles
 from regard.backends.equations import full_precision
@@ -180,6 +181,8 @@ def _tiles(tensors: Sequence[Tensor], statics: Statics, needs: Sequence[bool]) -
 
 def _sweep(tensors: Sequence[Tensor], statics: Statics, larger: int) -> sweeps.Sweep:
     value, *rest = tensors[statics.operands :]
+    if value.device.type == "cpu":
+        hold_pages()
     dtype = accumulation_dtype(value.dtype)
     bias = rest.pop(0).to(dtype) if statics.has_bias else None
     seeds = rest.pop(0) if statics.has_seed else None

@@ -29,8 +29,9 @@ from regard.shapes import common_batch
 
 GROUP = 4
 
-# Small tiles take several groups at once, up to so many fractions: there it is the number of products that costs.
-TOGETHER = 2**18
+# A tile of so few pairs takes several groups at once, up to so many fractions: there it is the number of products that
+# costs. Fewer than four would only have to be added up again, and an odd number is shared badly by two cores.
+FEW_PAIRS, TOGETHER, AT_LEAST = 2**17, 2**19, 4
 
 
 class SubsetTiles(AdditiveTiles):
@@ -62,7 +63,7 @@ class SubsetTiles(AdditiveTiles):
     def identity_scores(self, rows: slice, cols: slice) -> Tensor:
         """Sum over groups of N / D."""
         total: Tensor | None = None
-        for _, (upper, lower) in self._fractions(rows, cols):
+        for _, _, (upper, lower) in self._fractions(rows, cols):
             if total is None:
                 total = upper.div_(lower).sum(0)
             elif len(upper) > 1:
@@ -79,16 +80,15 @@ class SubsetTiles(AdditiveTiles):
         """
         # The products below are thin: the cores share one badly, and take one each of two.
         several = 1 if math.prod(grad.shape[:-2]) > 1 else 2
-        for groups, (upper, lower) in self._fractions(rows, cols, several):
+        for groups, numerators, (upper, lower) in self._fractions(rows, cols, several):
             facing = self.key_products[groups, ..., cols, :]
             products = self.query_products[groups, ..., rows, :]
-            numerators = (products * self.coefficients[groups]).mT
             upper.div_(lower)
             pull = torch.div(grad, lower, out=lower if lower.shape[1:] == grad.shape else None)
             upper.mul_(pull)
             add_shared(self.to_numerators[groups, ..., rows, :], pull @ facing)
             add_shared(self.from_query_products[groups, ..., rows, :], upper @ facing)
-            add_shared(self.to_keys[groups, ..., cols], (numerators @ pull).sub_(products.mT @ upper))
+            add_shared(self.to_keys[groups, ..., cols], (numerators.mT @ pull).sub_(products.mT @ upper))
 
     def gradients(self) -> list[Tensor | None]:
         """From the subset products back to a, b and w; tiles that took tanh have added theirs already.
@@ -108,23 +108,27 @@ class SubsetTiles(AdditiveTiles):
             self._add_all(1, _ungroup(2 * (pull @ self.members), self.key))
         return self.grads
 
-    def _fractions(self, rows: slice, cols: slice, several: int = 1) -> Iterator[tuple[slice, list[Tensor]]]:
-        """Some groups and their N and D, (groups, *batch, rows, cols) each, in the same memory, to be overwritten.
+    def _fractions(self, rows: slice, cols: slice, several: int = 1) -> Iterator[tuple[slice, Tensor, list[Tensor]]]:
+        """Some groups, the queries' factors of their N, (groups, *batch, rows, 16), and their N and D.
 
-        several: at least so many groups at once.
+        These are (groups, *batch, rows, cols) each, in the same memory, to be overwritten.
+        several: so many groups at once, unless the tile is small.
         """
         products, facing = self.query_products[..., rows, :], self.key_products[..., cols, :].mT
         batches = [common_batch(products, facing, *x)[1:] for x in ((self.coefficients,), ())]
         pairs = math.prod(batches[0]) * (rows.stop - rows.start) * (cols.stop - cols.start)
-        together = min(max(TOGETHER // pairs, several), len(facing))
+        if pairs <= FEW_PAIRS:
+            several = max(TOGETHER // pairs // AT_LEAST, 1) * AT_LEAST
+        together = min(several, len(facing))
         memory = self.memory.at(rows, cols, *((together, *batch) for batch in batches))
         first = 0
         for below, sizes, keys in zip(*(x.split(together) for x in (products, self.coefficients, facing)), strict=True):
             count = len(below)
             upper, lower = fraction = [x[:count] for x in memory] if count < together else memory
-            torch.matmul(below * sizes, keys, out=upper)
+            numerators = below * sizes
+            torch.matmul(numerators, keys, out=upper)
             torch.matmul(below, keys, out=lower)
-            yield slice(first, first + count), fraction
+            yield slice(first, first + count), numerators, fraction
             first += count
 
     def _add_all(self, index: int, grad: Tensor) -> None:
