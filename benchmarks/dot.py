@@ -1,46 +1,73 @@
 """What `attend` costs beside calling scaled_dot_product_attention directly, from tiny to long inputs."""
 
 import itertools
+from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
-from torch.nn import functional
+from torch.nn.functional import scaled_dot_product_attention
 
 import regard
+from benchmarks.additive import CAPTURED, CAPTURED_TOKENS, compiled
 from benchmarks.measure import compare
 from regard import Mask
 
 TINY = (2, 4, 8, 16)
 LONG = [(2, 8, 512, 64), (1, 8, 1024, 64), (1, 8, 2048, 64)]
+READY, MAKING = "scaled_dot_product_attention", "scaled_dot_product_attention, making its mask"
+# Where `attend` is given lengths, a direct call is given its mask ready, and another one the lengths.
+PEERS = {"none": (READY,), "causal": (READY,), "lengths": (READY, MAKING)}
+Call = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def run(device: str) -> list[dict]:
-    """Rows of peer and library."""
-    rows = [row(TINY, mask, False, device) for mask in ("none", "causal", "lengths")]
-    cases = itertools.product(LONG, ("none", "causal", "lengths"), (False, True))
-    rows += [row(*case, device) for case in cases]
+    """Rows of peer and library; on a GPU, where the host is slower than a short call, also of recorded programs."""
+    cases = [(TINY, mask, False) for mask in PEERS] + list(itertools.product(LONG, PEERS, (False, True)))
+    rows = []
+    for shape, mask, backward in cases:
+        rows += [row(shape, mask, backward, device, peer, captured=False) for peer in PEERS[mask]]
+        if device == "cuda" and TINY[2] < shape[2] <= CAPTURED_TOKENS:
+            rows.append(row(shape, mask, backward, device, PEERS[mask][-1], captured=True))
     return rows
 
 
-def row(shape: tuple[int, ...], mask: str, backward: bool, device: str) -> dict:
-    """One comparison at (batch, heads, tokens, dim)."""
-    query, key, value = (torch.randn(shape, device=device, requires_grad=backward) for _ in range(3))
+def row(shape: tuple[int, ...], mask: str, backward: bool, device: str, peer: str, *, captured: bool) -> dict:
+    """One comparison at (batch, heads, tokens, dim); captured: of programs that a GPU records."""
+    inputs = [torch.randn(shape, device=device, requires_grad=backward) for _ in range(3)]
     lengths = torch.tensor([shape[2] * 3 // 4, shape[2]], device=device)[: shape[0]]
-    padding = (torch.arange(shape[2], device=device) < lengths[:, None])[:, None, None, :]
-    theirs = {"none": {}, "causal": {"is_causal": True}, "lengths": {"attn_mask": padding}}[mask]
-    ours = {"none": None, "causal": Mask.causal(), "lengths": Mask.lengths(lengths)}[mask]
+    calls = {peer: direct(mask, peer, lengths, shape[2]), "regard.attend": library(mask, lengths)}
+    if captured:
+        calls = {name: compiled(call, **CAPTURED) for name, call in calls.items()}
 
-    def finish(output: Tensor) -> None:
+    def finish(call: Call) -> None:
+        output = call(*inputs)
         if backward:
-            torch.autograd.grad(output.sum(), (query, key, value))
+            torch.autograd.grad(output.sum(), inputs)
 
-    timing = compare(
-        {
-            "scaled_dot_product_attention": lambda: finish(
-                functional.scaled_dot_product_attention(query, key, value, **theirs)
-            ),
-            "regard.attend": lambda: finish(regard.attend(query, key, value, mask=ours)),
-        }
-    )
+    timing = compare({name: partial(finish, call) for name, call in calls.items()})
     padded = {"lengths": lengths.tolist()} if mask == "lengths" else {}
-    return {"shape": list(shape), "mask": mask, "backward": backward, **padded, **timing}
+    return {"shape": list(shape), "mask": mask, "backward": backward, "captured": captured, **padded, **timing}
+
+
+def direct(mask: str, peer: str, lengths: Tensor, keys: int) -> Call:
+    """The call without the library."""
+    ready = padding(lengths, keys)
+    if mask == "none":
+        return lambda query, key, value: scaled_dot_product_attention(query, key, value)
+    if mask == "causal":
+        return lambda query, key, value: scaled_dot_product_attention(query, key, value, is_causal=True)
+    if peer == READY:
+        return lambda query, key, value: scaled_dot_product_attention(query, key, value, attn_mask=ready)
+    return lambda query, key, value: scaled_dot_product_attention(query, key, value, attn_mask=padding(lengths, keys))
+
+
+def library(mask: str, lengths: Tensor) -> Call:
+    """The call with the library: its mask is words, said once and understood in every call."""
+    said = {"none": None, "causal": Mask.causal(), "lengths": Mask.lengths(lengths)}[mask]
+    return lambda query, key, value: regard.attend(query, key, value, mask=said)
+
+
+def padding(lengths: Tensor, keys: int) -> Tensor:
+    """The attn_mask of lengths, bool (batch, 1, 1, keys)."""
+    return (torch.arange(keys, device=lengths.device) < lengths[:, None])[:, None, None, :]

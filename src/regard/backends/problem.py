@@ -106,7 +106,7 @@ class Problem(NamedTuple):
             return self._replace(mask=mask)
         if not isinstance(form, CallableForm):
             # A user's function might divide by the norm of a key, or take its logarithm: it sees keys as they came.
-            form = type(form)(form.query, _blank(form.key, real), *form[2:])
+            form = form._replace(key=_blank(form.key, real))
         # Without a gradient 0 * garbage is 0 by itself; a GPU's kernels may give a row without keys other weights.
         if is_differentiated or device.type != "cpu":
             value = _blank(value, real)
@@ -114,13 +114,16 @@ class Problem(NamedTuple):
 
     def _may_be_differentiated(self) -> bool:
         """Not where no tensor wants a gradient; code may hold one that does, and a transform does not say."""
+        form, bias = self.form, self.bias
         if not torch.is_grad_enabled():
             return False
-        if self.is_code or torch._C._are_functorch_transforms_active():
+        if form.query.requires_grad or form.key.requires_grad or self.value.requires_grad:
             return True
-        if self.form.query.requires_grad or self.form.key.requires_grad or self.value.requires_grad:
+        if torch._C._are_functorch_transforms_active():
             return True
-        return any(isinstance(tensor, Tensor) and tensor.requires_grad for tensor in (*self.parameters, self.bias))
+        if bias is None and isinstance(form, DotForm):  # told first: a short call notices the rest
+            return False
+        return self.is_code or any(isinstance(x, Tensor) and x.requires_grad for x in (*self.parameters, bias))
 
 
 def batch_of(form: Form, value: Tensor) -> tuple[int, ...]:
