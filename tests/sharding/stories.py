@@ -199,7 +199,7 @@ def saboteurs_are_noticed(group):
 
 
 SABOTAGE = {
-    "masks stay where they were": ("causal", blocks, "restrict", lambda mask, rows, cols: mask),
+    "masks stay where they were": ("lengths_per_query", blocks, "restrict", lambda mask, rows, cols: mask),
     "parts of a block are not weighed": ("causal", blocks, "merge", lambda parts: parts[-1]),
     "parts of the ranks are not weighed": ("none", exchange, "merge", lambda parts: parts[-1]),
     "gradients on the way are lost": ("none", gradients, "_added", lambda left, right: left),
