@@ -9,7 +9,6 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 import regard
-from benchmarks.additive import CAPTURED, CAPTURED_TOKENS, compiled
 from benchmarks.measure import compare
 from regard import Mask
 
@@ -22,23 +21,16 @@ Call = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def run(device: str) -> list[dict]:
-    """Rows of peer and library; on a GPU, where the host is slower than a short call, also of recorded programs."""
+    """Rows of peer and library."""
     cases = [(TINY, mask, False) for mask in PEERS] + list(itertools.product(LONG, PEERS, (False, True)))
-    rows = []
-    for shape, mask, backward in cases:
-        rows += [row(shape, mask, backward, device, peer, captured=False) for peer in PEERS[mask]]
-        if device == "cuda" and TINY[2] < shape[2] <= CAPTURED_TOKENS:
-            rows.append(row(shape, mask, backward, device, PEERS[mask][-1], captured=True))
-    return rows
+    return [row(*case, device, peer) for case in cases for peer in PEERS[case[1]]]
 
 
-def row(shape: tuple[int, ...], mask: str, backward: bool, device: str, peer: str, *, captured: bool) -> dict:
-    """One comparison at (batch, heads, tokens, dim); captured: of programs that a GPU records."""
+def row(shape: tuple[int, ...], mask: str, backward: bool, device: str, peer: str) -> dict:
+    """One comparison at (batch, heads, tokens, dim)."""
     inputs = [torch.randn(shape, device=device, requires_grad=backward) for _ in range(3)]
     lengths = torch.tensor([shape[2] * 3 // 4, shape[2]], device=device)[: shape[0]]
     calls = {peer: direct(mask, peer, lengths, shape[2]), "regard.attend": library(mask, lengths)}
-    if captured:
-        calls = {name: compiled(call, **CAPTURED) for name, call in calls.items()}
 
     def finish(call: Call) -> None:
         output = call(*inputs)
@@ -47,7 +39,7 @@ def row(shape: tuple[int, ...], mask: str, backward: bool, device: str, peer: st
 
     timing = compare({name: partial(finish, call) for name, call in calls.items()})
     padded = {"lengths": lengths.tolist()} if mask == "lengths" else {}
-    return {"shape": list(shape), "mask": mask, "backward": backward, "captured": captured, **padded, **timing}
+    return {"shape": list(shape), "mask": mask, "backward": backward, **padded, **timing}
 
 
 def direct(mask: str, peer: str, lengths: Tensor, keys: int) -> Call:

@@ -221,6 +221,12 @@ class Mask:
                 return real
         return None
 
+    @property
+    def is_causal(self) -> bool:
+        """Whether it says no more than that query i sees the keys up to its own position."""
+        word = self._word
+        return isinstance(word, words.Band) and word.left is None and word.right == 0
+
     def grow(self, old_keys: int, new_keys: int) -> "Mask":
         """The mask after `new_keys` keys that everyone may see were appended to `old_keys`."""
         for argument, number in (("old_keys", old_keys), ("new_keys", new_keys)):
