@@ -44,18 +44,18 @@ def row(shape: tuple[int, ...], mask: str, backward: bool, device: str, peer: st
 
 def direct(mask: str, peer: str, lengths: Tensor, keys: int) -> Call:
     """The call without the library."""
-    ready = padding(lengths, keys)
     if mask == "none":
         return lambda query, key, value: scaled_dot_product_attention(query, key, value)
     if mask == "causal":
         return lambda query, key, value: scaled_dot_product_attention(query, key, value, is_causal=True)
     if peer == READY:
+        ready = padding(lengths, keys)
         return lambda query, key, value: scaled_dot_product_attention(query, key, value, attn_mask=ready)
     return lambda query, key, value: scaled_dot_product_attention(query, key, value, attn_mask=padding(lengths, keys))
 
 
 def library(mask: str, lengths: Tensor) -> Call:
-    """The call with the library: its mask is words, said once and understood in every call."""
+    """The call with the library: its mask is words, said once. Lengths stay the same, as over the layers of a model."""
     said = {"none": None, "causal": Mask.causal(), "lengths": Mask.lengths(lengths)}[mask]
     return lambda query, key, value: regard.attend(query, key, value, mask=said)
 

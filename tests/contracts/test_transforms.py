@@ -343,6 +343,34 @@ def test_one_exported_program_serves_queries_and_keys_of_any_number(make, strict
         assert_close(program(*tokens), module(*tokens))
 
 
+class Padded(torch.nn.Module):
+    """A module whose mask is lengths that it is given, to be exported."""
+
+    def __init__(self, score):
+        super().__init__()
+        self.score = score
+
+    def forward(self, tokens, lengths):
+        return regard.attend(tokens, tokens, tokens, self.score, Mask.lengths(lengths))
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize(
+    "score", [regard.scores.ScaledDot(), regard.scores.Gaussian(), Additive.of_projected(4)], ids=str
+)
+def test_one_exported_program_serves_padded_batches_of_any_size(score, strict):
+    """Small ones and large: what a call on its own reads, and where it takes a shorter way, no program decides."""
+    module, free = Padded(score).double(), torch.export.Dim.DYNAMIC
+    small = torch.randn(2, 5, 4, dtype=torch.float64), torch.tensor([3, 5])
+    shapes = ({0: free, 1: free}, {0: free})
+    with torch.no_grad():
+        program = torch.export.export(module, small, dynamic_shapes=shapes, strict=strict).module()
+        for batch, tokens in ((2, 7), (3, 40), (33, 600)):
+            inputs = torch.randn(batch, tokens, 4, dtype=torch.float64), torch.randint(1, tokens + 1, (batch,))
+            assert_close(program(*inputs), module(*inputs))
+
+
 # --- autocast, no_grad, inference ------------------------------------------------------------------------------
 
 

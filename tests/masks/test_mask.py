@@ -10,7 +10,7 @@ import torch
 
 import regard
 from regard.errors import RegardError
-from regard.masks import Mask, placed
+from regard.masks import Mask, placed, tensors
 
 CPU = torch.device("cpu")
 B, H, Q, K = 2, 3, 5, 7
@@ -227,6 +227,48 @@ def test_a_mask_first_placed_in_inference_may_meet_a_backward_pass_later():
     tokens = torch.randn(B, 29, 5, requires_grad=True)
     regard.attend(tokens, tokens, tokens, mask=Mask.lengths(lengths)).sum().backward()
     assert bool(tokens.grad.isfinite().all())
+
+
+def test_what_is_kept_is_not_handed_out():
+    lengths = torch.tensor([3, 5])
+    before = dense(Mask.lengths(lengths), batch=(B,)).clone()
+    Mask.lengths(lengths).to_sdpa((B,), 1, K)[0] = False
+    assert torch.equal(dense(Mask.lengths(lengths), batch=(B,)), before)
+
+
+def test_what_is_kept_belongs_to_no_mode():
+    class Other(torch.Tensor):
+        pass
+
+    class Mode(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            result = function(*args, **(kwargs or {}))
+            return result.as_subclass(Other) if type(result) is torch.Tensor else result
+
+    lengths = torch.tensor([3, 23])
+    with Mode():
+        Mask.lengths(lengths).to_sdpa((B,), 1, 31)
+    assert type(dense(Mask.lengths(lengths), batch=(B,), queries=1, keys=31)) is torch.Tensor
+
+
+@pytest.mark.parametrize("backend", ["reference", "blocked", "torch"])
+def test_a_mask_that_is_kept_and_one_that_is_not_are_the_same(backend, monkeypatch):
+    """Short ones are kept as a matrix, longer ones are asked tile by tile."""
+    generator = torch.Generator().manual_seed(5)
+    inputs = [torch.randn(B, K, 4, generator=generator).requires_grad_() for _ in range(3)]
+    lengths = torch.tensor([0, 4])
+
+    def outcome(mask):
+        output = regard.attend(*inputs, mask=mask, backend=backend)
+        return [output, *torch.autograd.grad(output.sum(), inputs)]
+
+    words = [Mask.lengths(lengths), ~Mask.lengths(lengths), Mask.lengths(lengths) & Mask.causal()]
+    kept = [outcome(mask) for mask in (*words, words[0] | Mask.window(1, 1))]
+    monkeypatch.setattr(tensors, "MOST_ROWS", -1)
+    for ours, mask in zip(kept, (*words, words[0] | Mask.window(1, 1)), strict=True):
+        assert "dense" not in mask.place(batch=(B,), queries=K, keys=K, device=CPU).encode()
+        for one, other in zip(ours, outcome(mask), strict=True):
+            assert torch.equal(one, other)
 
 
 @OLDER_TORCH_WARNS

@@ -110,7 +110,7 @@ class Problem(NamedTuple):
         # Without a gradient 0 * garbage is 0 by itself; a GPU's kernels may give a row without keys other weights.
         if is_differentiated or device.type != "cpu":
             value = _blank(value, real)
-        return Problem(form, value, mask, self.bias, self.dropout, self.tolerance, self.first_query)
+        return self._replace(form=form, value=value, mask=mask)
 
     def _may_be_differentiated(self) -> bool:
         """Not where no tensor wants a gradient; code may hold one that does, and a transform does not say."""
@@ -121,7 +121,7 @@ class Problem(NamedTuple):
             return True
         if torch._C._are_functorch_transforms_active():
             return True
-        if bias is None and isinstance(form, DotForm):  # told first: a short call notices the rest
+        if bias is None and isinstance(form, DotForm):  # a short call would notice the slower questions
             return False
         return self.is_code or any(isinstance(x, Tensor) and x.requires_grad for x in (*self.parameters, bias))
 
@@ -146,7 +146,8 @@ def _cannot_overflow(form: DotForm, value: Tensor, real: Tensor, is_differentiat
     Reading is cheaper than writing a copy of keys and values, unless they are few. real: (*batch, keys, 1), what is no
     padding.
     """
-    if max(form.key.numel(), value.numel()) < FEW_NUMBERS or not is_readable(value):
+    # A compiler would note the sizes, and refuse others.
+    if torch.compiler.is_compiling() or max(form.key.numel(), value.numel()) < FEW_NUMBERS or not is_readable(value):
         return False
     if any(tensor.numel() == 0 for tensor in (form.query, form.key, value)):
         return False

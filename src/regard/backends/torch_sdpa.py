@@ -73,7 +73,8 @@ def _without_tail(form: DotForm, value: Tensor, allowed: Tensor) -> tuple[DotFor
     """Without the keys behind the last one that any query may see, and without a mask that hides nothing more."""
     keys = value.shape[-2]
     if (
-        value.numel() < FEW_NUMBERS
+        torch.compiler.is_compiling()
+        or value.numel() < FEW_NUMBERS
         or allowed.dtype != torch.bool
         or allowed.shape[-2:] != (1, keys)
         or not is_readable(value)

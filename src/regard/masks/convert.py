@@ -50,12 +50,15 @@ def from_sdpa(attn_mask: Tensor) -> Word:
 
 
 def to_sdpa(word: Word, batch: Sequence[int], queries: int, keys: int) -> Tensor:
-    """A boolean (*batch, queries, keys), True keeping, on the mask's device; shared axes share memory."""
+    """A boolean (*batch, queries, keys), True keeping, on the mask's device; shared axes share memory.
+
+    It is the caller's own: what a mask keeps is not handed out.
+    """
     for argument, number in (("queries", queries), ("keys", keys)):
         check_int(argument, number, least=0)
     device = word.told().device or torch.device("cpu")
     placed = word.place(Call(tuple(batch), queries, keys, device))
-    return placed.tile(slice(0, queries), slice(0, keys), device).expand(*batch, queries, keys)
+    return placed.tile(slice(0, queries), slice(0, keys), device).clone().expand(*batch, queries, keys)
 
 
 def to_multihead(word: Word, batch: int, heads: int, queries: int, keys: int) -> Tensor:

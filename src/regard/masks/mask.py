@@ -193,7 +193,7 @@ class Mask:
             has_heads: whether the last batch axis is heads that a layer made: then a `keep` or `drop` of three axes
                 that may mean either is refused.
         """
-        return self._word.place(Call(batch, queries, keys, device, first_query, has_heads))
+        return self._word.place(Call(tuple(batch), queries, keys, device, first_query, has_heads))
 
     def select(self, rows: Tensor, batch_axes: int | None = None) -> "Mask":
         """The mask of the chosen rows of the first batch axis, as beams do; what is shared stays shared.

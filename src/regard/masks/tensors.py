@@ -14,8 +14,8 @@ from regard.masks.words import Told, Word
 from regard.shapes import describe
 from regard.watched import is_readable
 
-# So many entries of a mask, one for each row and key, are made in less time than an operator takes to begin.
-SHORT = 2**14
+# A mask of so many rows and entries at most is found by its lengths in less time than it is made.
+MOST_ROWS, MOST_ENTRIES = 256, 2**14
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,18 +34,28 @@ class Lengths(Word):
         if self.per_query:
             return placed.Lengths(lead(self.name, self.lengths, call, "queries", (call.queries, 1)))
         if self._is_short(call):
-            return _padding(tuple(self.lengths.tolist()), self.lengths.dtype, call.batch, call.keys)
+            kept = _place_of(tuple(self.lengths.tolist()), call.batch, call.keys)
+            if not kept:
+                kept.append(self._evaluated(call))
+            return kept[0]
         return placed.Lengths(lead(self.name, self.lengths, call, "", (1, 1)))
 
     def _is_short(self, call: Call) -> bool:
-        """Whether to read the lengths and look the mask up takes less time than to make it."""
+        """Readable is asked first: a tracer would note the sizes, and refuse others."""
         lengths = self.lengths
         return (
-            lengths.ndim == 1
-            and lengths.shape[0] * call.keys <= SHORT
+            is_readable(lengths)
             and lengths.device == call.device
-            and is_readable(lengths)
+            and lengths.ndim == 1
+            and lengths.shape[0] <= MOST_ROWS
+            and lengths.shape[0] * call.keys <= MOST_ENTRIES
         )
+
+    def _evaluated(self, call: Call) -> placed.Dense:
+        """What is kept may meet a backward pass later, and belongs to no mode that happens to be on."""
+        with torch.inference_mode(False), torch._C.DisableTorchFunction():
+            aligned = lead(self.name, self.lengths, call, "", (1, 1))
+            return placed.Dense(torch.arange(call.keys, device=call.device) < aligned)
 
     def select(self, rows: Tensor, batch_axes: int | None) -> Word:
         return Lengths(_choose(self.lengths, rows, self.lengths.ndim - self.per_query), self.per_query)
@@ -174,14 +184,9 @@ class Documents(Word):
 
 
 @lru_cache(maxsize=64)
-def _padding(lengths: tuple[int, ...], dtype: torch.dtype, batch: tuple[int, ...], keys: int) -> placed.Dense:
-    """The mask of a short batch, kept: the layers of a model and the steps of a decoder ask for it again and again."""
-    cpu = torch.device("cpu")
-    with torch.inference_mode(False):  # what is kept may meet a backward pass later
-        aligned = lead(
-            "Mask.lengths", torch.tensor(lengths, dtype=dtype, device=cpu), Call(batch, 1, keys, cpu), "", (1, 1)
-        )
-        return placed.Dense(torch.arange(keys, device=cpu) < aligned)
+def _place_of(lengths: tuple[int, ...], batch: tuple[int, ...], keys: int) -> list[placed.Dense]:
+    """Where the mask of a short batch is kept: layers of a model and steps of a decoder ask for it again and again."""
+    return []
 
 
 def _choose(tensor: Tensor, rows: Tensor, batch_axes: int) -> Tensor:

@@ -47,7 +47,7 @@ def way(request, monkeypatch):
         return LoopTiles
     at_once = int(request.param.split()[0])
     monkeypatch.setattr(subsets, "FEW_PAIRS", 0 if at_once == 1 else 2 * 101 * 103)
-    monkeypatch.setattr(subsets, "TOGETHER", at_once * 2 * 101 * 103)
+    monkeypatch.setattr(subsets, "FRACTIONS", at_once * 2 * 101 * 103)
     return SubsetTiles
 
 

@@ -11,9 +11,9 @@ from torch import Tensor
 TILE_ELEMENTS = {"cpu": 2**18, "cuda": 2**25}
 # Where a tensor begins, in bytes.
 ALIGNMENT = 64
-# A piece that teaches a heap what to hold: glibc keeps at its end twice as much as the largest piece, up to 32 MiB,
-# that was ever given back to the system. Beyond that it gives pages away when a call ends, and the next call waits for
-# new ones; these cost more than the numbers written to them.
+# A piece that teaches a heap what to hold: glibc keeps at the top of its heap, for the whole process, twice as much as
+# the largest piece that was ever given back to the system, up to 32 MiB. What is more it gives away when a call ends,
+# and the next call waits for new pages, which cost more than the numbers written to them.
 HELD = 2**25 - 2**16
 # Up to so many scores are kept from a forward to its backward pass: a constant, whatever the number of tokens.
 MOST_KEPT = 2**21

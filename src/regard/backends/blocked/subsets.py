@@ -29,9 +29,9 @@ from regard.shapes import common_batch
 
 GROUP = 4
 
-# A tile of so few pairs takes several groups at once, up to so many fractions: there it is the number of products that
-# costs. Fewer than four would only have to be added up again, and an odd number is shared badly by two cores.
-FEW_PAIRS, TOGETHER, AT_LEAST = 2**17, 2**19, 4
+# In a tile of few pairs it is the number of products that costs: it takes several groups at once, in fours, as many as
+# give so many fractions. Fewer would only have to be added up again, and an odd number is shared badly by two cores.
+FEW_PAIRS, FRACTIONS, FOURS = 2**17, 2**19, 4
 
 
 class SubsetTiles(AdditiveTiles):
@@ -118,7 +118,7 @@ class SubsetTiles(AdditiveTiles):
         batches = [common_batch(products, facing, *x)[1:] for x in ((self.coefficients,), ())]
         pairs = math.prod(batches[0]) * (rows.stop - rows.start) * (cols.stop - cols.start)
         if pairs <= FEW_PAIRS:
-            several = max(TOGETHER // pairs // AT_LEAST, 1) * AT_LEAST
+            several = FRACTIONS // pairs // FOURS * FOURS
         together = min(several, len(facing))
         memory = self.memory.at(rows, cols, *((together, *batch) for batch in batches))
         first = 0
