@@ -106,3 +106,16 @@ def test_a_tensor_of_no_outputs_is_refused():
     x, _ = wave()
     with pytest.raises(RegardError, match="at least one row and column in both"):
         NadarayaWatson(bandwidth=0.5).fit(torch.from_numpy(x), torch.zeros(len(x), 0))
+
+
+def test_a_graph_behind_y_alone_is_left_out():
+    x, y = wave(20)
+    observed = torch.tensor(y, requires_grad=True)
+    found = NadarayaWatson(bandwidth=0.3).fit(x, observed, sample_weight=torch.ones(20, requires_grad=True))
+    np.testing.assert_allclose(found.predict(x), NadarayaWatson(bandwidth=0.3).fit(x, y).predict(x))
+
+
+def test_words_are_no_observations():
+    x, y = wave(20)
+    with pytest.raises(RegardError, match="y: got list"):
+        NadarayaWatson(bandwidth=0.3).fit(torch.tensor(x), [str(number) for number in y])

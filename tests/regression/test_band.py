@@ -74,3 +74,10 @@ def test_far_away_the_band_is_that_of_the_nearest_observation(kernel, dtype):
     expected = noise[0] * np.sqrt((model.weights(query) ** 2).sum(1))
     found = model.confidence_band(query, variance="global").standard_error
     np.testing.assert_allclose(found, expected, rtol=1e-3)
+
+
+def test_shares_as_weights_are_named():
+    x, y = wave(40)
+    model = NadarayaWatson(bandwidth=0.3).fit(x, y, sample_weight=np.full(40, 1 / 40))
+    with pytest.raises(RegardError, match="sample_weight: got weights that sum to 1"):
+        model.confidence_band(x[:3])

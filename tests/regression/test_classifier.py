@@ -75,3 +75,15 @@ def test_words_are_answered_as_an_array_whatever_the_queries_are(fitted_on):
     model = NadarayaWatsonClassifier(bandwidth=0.2).fit(fitted_on(x), label)
     assert model.predict(torch.as_tensor(x)).tolist() == model.predict(x).tolist() == label.tolist()
     assert model.score(torch.as_tensor(x), label) == model.score(x, label) == 1.0
+
+
+@pytest.mark.parametrize(("kernel", "dim"), [("gaussian", 1), ("boxcar", 2)])
+def test_probabilities_are_what_metrics_take(kernel, dim):
+    """A mean of zeros and ones leaves [0, 1] by a rounding, here and there."""
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(2000, dim))
+    label = x[:, 0] + 0.3 * generator.normal(size=2000) > 0
+    probability = NadarayaWatsonClassifier(kernel, 0.1 * dim).fit(x, label).predict_proba(x)
+    assert probability.min() >= 0
+    assert probability.max() <= 1
+    np.testing.assert_allclose(probability.sum(1), 1.0)

@@ -5,7 +5,8 @@ import pytest
 from statsmodels.nonparametric.kernel_regression import KernelReg
 from tests.regression.curves import wave
 
-from regard.regression import NadarayaWatson
+from regard import RegardError
+from regard.regression import NadarayaWatson, Nearest
 from regard.regression.criteria import CRITERIA
 
 
@@ -41,3 +42,29 @@ def test_a_curve_through_all_observations_is_never_best(criterion):
     x, y = wave()
     value = CRITERIA[criterion](NadarayaWatson("boxcar", 1e-9).fit(x, y).smoother_, 0).value
     assert float(value) == np.inf
+
+
+@pytest.mark.filterwarnings("ignore::regard.regression.BandwidthWarning")
+@pytest.mark.parametrize("level", [3.0, 3.3, 1e8])
+@pytest.mark.parametrize("degree", [0, 1])
+@pytest.mark.parametrize("criterion", ["loo", "gcv"])
+def test_of_widths_that_fit_alike_the_widest_is_taken(criterion, degree, level):
+    """y without noise, a constant or a line: what is left is its rounding, which tells nothing about a width."""
+    x, _ = wave(100)
+    y = np.full(len(x), level) + degree * 3 * x[:, 0]
+    model = NadarayaWatson(bandwidth=criterion, degree=degree).fit(x, y)
+    assert model.bandwidth_ > np.ptp(x)
+    assert model.criterion_ == 0
+
+
+def test_aicc_of_y_without_noise_is_refused():
+    x, _ = wave(100)
+    with pytest.raises(RegardError, match="y that is fitted exactly"):
+        NadarayaWatson(bandwidth="aicc").fit(x, np.full(len(x), 3.3))
+
+
+@pytest.mark.parametrize("bandwidth", ["aicc", "gcv", Nearest("loo")])
+def test_weights_that_are_shares_cannot_be_counted(bandwidth):
+    x, y = wave(40)
+    with pytest.raises(RegardError, match="sample_weight: got weights that sum to 1 over 40 rows"):
+        NadarayaWatson(bandwidth=bandwidth).fit(x, y, sample_weight=np.full(40, 1 / 40))

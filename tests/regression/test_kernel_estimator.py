@@ -122,3 +122,19 @@ def test_a_smooth_kernel_is_never_empty(kernel, policy):
     model = NadarayaWatson(kernel, 1e-20, empty=policy).fit(x, 5 + x[:, 0])
     np.testing.assert_allclose(model.predict(np.array([[7.0]], "f")), 6.0)
     np.testing.assert_allclose(model.derivative(np.array([[7.0]], "f")), 0.0)
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "epanechnikov"])
+@pytest.mark.parametrize("bandwidth", [1e-50, 1e50])
+def test_a_width_that_the_dtype_of_x_cannot_hold_is_refused(kernel, bandwidth):
+    x, y = wave(20)
+    NadarayaWatson(kernel, bandwidth).fit(x, y)
+    with pytest.raises(RegardError, match=r"bandwidth: got 1e.50; needed a positive number of float32"):
+        NadarayaWatson(kernel, bandwidth).fit(x.astype("f"), y)
+
+
+def test_a_policy_that_came_later_is_checked_too():
+    x, y = wave(20)
+    model = NadarayaWatson("boxcar", 0.1).fit(x, y).set_params(empty="bogus")
+    with pytest.raises(RegardError, match="empty: got 'bogus'"):
+        model.predict(x + 100)

@@ -12,6 +12,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data  # pyre
 from torch import Tensor
 
 from regard.errors import RegardError
+from regard.shapes import describe
 
 # Queries that are checked, copied and answered at once: a memory map is read this many rows at a time, or as many as
 # there are keys, since what a block of queries costs beside its own rows grows with the keys.
@@ -57,6 +58,7 @@ def check_extent(low: np.ndarray, high: np.ndarray) -> None:
 def _check_observations(estimator: Any, X: Any, y: Any, sample_weight: Any, *, labels: bool) -> Observed:
     if isinstance(X, Tensor):
         return _check_tensors(estimator, X, y, sample_weight, labels=labels)
+    y, sample_weight = (x.detach().cpu() if isinstance(x, Tensor) else x for x in (y, sample_weight))
     if labels:
         X, y = validate_data(estimator, X, y, dtype=DTYPES)
         check_classification_targets(y)
@@ -132,8 +134,13 @@ def _check_tensors(estimator: Any, X: Tensor, y: Any, sample_weight: Any, *, lab
 
 def _to(argument: str, numbers: Any, X: Tensor) -> Tensor:
     """Numbers for each row as a tensor beside X, without the graph that made them."""
-    tensor = torch.as_tensor(numbers).detach().to(X.device, X.dtype)
-    return _check_tensor(argument, tensor, ndim=(1, 2))
+    try:
+        tensor = torch.as_tensor(numbers)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise RegardError(
+            argument, got=describe(numbers), needed="a number for each row of X", repair="Pass an array or a tensor."
+        ) from error
+    return _check_tensor(argument, tensor.detach().to(X.device, X.dtype), ndim=(1, 2))
 
 
 def _check_labels(labels: Any, device: torch.device) -> Any:

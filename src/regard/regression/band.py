@@ -15,6 +15,7 @@ from torch.special import ndtri
 
 from regard.errors import RegardError
 from regard.regression import hat
+from regard.regression.search import check_counts
 from regard.regression.smoother import Smoother
 from regard.regression.sums import can_square, pool_squares
 
@@ -60,6 +61,7 @@ def noise(smoother: Smoother, variance: str) -> Tensor:
     left = left.clamp(min=0).to(squared.dtype).unsqueeze(-1)
     over_all = smoother.average(left)
     if float(over_all) * smoother.total() < 1e-6:
+        check_counts(smoother)
         raise RegardError(
             "bandwidth",
             got="a curve that passes through all observations",

@@ -1,6 +1,5 @@
 """What a user may say as `bandwidth`, and the smoother that follows from it and the data."""
 
-import math
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -81,12 +80,13 @@ def _check(wish: Wish, smoother: Smoother) -> None:
     elif isinstance(bandwidth, str):
         known = bandwidth in RULES or bandwidth in CRITERIA
     else:
-        known = _is_positive(bandwidth, dim)
+        known = _is_positive(bandwidth, dim, smoother.data.key.dtype)
     if not known:
         raise RegardError(
             "bandwidth",
             got=f"{bandwidth!r:.80}",
-            needed=f"a positive number, {dim} of them, Nearest(k), or one of {', '.join([*CRITERIA, *RULES])}",
+            needed=f"a positive number of {str(smoother.data.key.dtype).removeprefix('torch.')}, {dim} of them, "
+            f"Nearest(k), or one of {', '.join([*CRITERIA, *RULES])}",
             repair='Pass bandwidth="loo" to have it chosen from the data.',
         )
     by_criterion = isinstance(bandwidth, str) and bandwidth in CRITERIA
@@ -99,11 +99,13 @@ def _check(wish: Wish, smoother: Smoother) -> None:
         )
 
 
-def _is_positive(bandwidth: object, dim: int) -> bool:
+def _is_positive(bandwidth: object, dim: int, dtype: torch.dtype) -> bool:
+    """Whether these are widths for keys of that dtype, in which they must neither vanish nor overflow."""
     try:
         numbers = np.asarray(bandwidth, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
         return False
     if np.asarray(bandwidth).dtype == bool or numbers.shape not in ((), (1,), (dim,)):
         return False
-    return all(0 < number < math.inf for number in numbers.reshape(-1))
+    limits = torch.finfo(dtype)
+    return all(limits.tiny <= number <= limits.max for number in numbers.reshape(-1))

@@ -84,7 +84,8 @@ class NadarayaWatsonClassifier(ClassifierMixin, KernelEstimator):
 
     def predict_proba(self, X: Any) -> Any:
         """(queries, classes): the probability of each class, in the order of `classes_`."""
-        return self._mean(X)
+        # A mean of zeros and ones may leave [0, 1] by a rounding, which the metrics of scikit-learn refuse.
+        return self._mean(X).clip(0, 1)
 
     def predict(self, X: Any) -> Any:
         """(queries,): the most probable class; of equal ones the first. Words are an array, whatever X is."""

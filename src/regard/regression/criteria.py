@@ -4,10 +4,14 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from regard.regression import leave_out
 from regard.regression.smoother import Smoother
+
+# A curve that is as near to the observations as so many of their roundings passes through them.
+ROUNDINGS = 4
 
 
 class Judgement(NamedTuple):
@@ -24,7 +28,8 @@ def loo(smoother: Smoother, exclude: int) -> Judgement:
     """The mean squared error of predicting each observation from the others."""
     predicted = leave_out.predict(smoother, exclude)
     residual = smoother.data.value.double() - predicted.mean.double()
-    return Judgement(smoother.average(residual.square()).mean(), int(predicted.alone.sum()))
+    errors = _beyond_rounding(smoother.average(residual.square()), smoother)
+    return Judgement(errors.mean(), int(predicted.alone.sum()))
 
 
 def aicc(smoother: Smoother, exclude: int) -> Judgement:
@@ -60,5 +65,13 @@ def _in_sample(smoother: Smoother) -> tuple[float, Tensor, Tensor]:
     """Observations, trace of the hat matrix, mean squared residual of each output."""
     fit = smoother.fit(smoother.data.key)
     errors = smoother.average((smoother.data.value.double() - fit.mean.double()).square())
+    errors = _beyond_rounding(errors, smoother)
     n = smoother.total()
     return n, smoother.average(fit.leverage) * n, errors
+
+
+def _beyond_rounding(errors: Tensor, smoother: Smoother) -> Tensor:
+    """(outputs,), with 0 for what is no more than the rounding of y, which would choose a width by chance."""
+    value = smoother.data.value.detach()
+    rounding = ROUNDINGS * torch.finfo(value.dtype).eps * value.abs().amax(0).double()
+    return torch.where(errors > rounding.square(), errors, 0.0 * errors)

@@ -109,6 +109,7 @@ class KernelEstimator(BaseEstimator):
 
     @property
     def _policy(self) -> str:
+        empty.check_policy(self.empty, self._policies)  # set_params may have changed it since the fit
         return empty.policy_of(self.smoother_.kernel, self.empty)
 
     def _answer(self, X: Any, function: Callable[[Tensor], Tensor]) -> Any:

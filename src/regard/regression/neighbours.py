@@ -7,7 +7,7 @@ import numpy as np
 
 from regard.regression.criteria import CRITERIA
 from regard.regression.nearest import Nearest
-from regard.regression.search import Found, Trials, check_found, check_rows
+from regard.regression.search import Found, Trials, check_counts, check_found, check_rows
 from regard.regression.smoother import Smoother
 from regard.regression.warning_kinds import BandwidthWarning
 
@@ -21,6 +21,7 @@ def find_neighbours(smoother: Smoother, criterion: str, exclude: int, verbose: i
     Every k costs all pairs of rows. Of equal values the largest k is taken.
     """
     check_rows(smoother.data, criterion)
+    check_counts(smoother)
     most = max(int(smoother.total()) - 1, 2)
     values: dict[int, float] = {}
     alone: dict[int, int] = {}

@@ -114,6 +114,8 @@ def find_width(judge: Judge) -> Found:
     """The width with the smallest criterion."""
     smoother, criterion = judge.smoother, judge.criterion
     check_rows(smoother.data, criterion)
+    if criterion != "loo":
+        check_counts(smoother)
     low, high = judge.range_of_places()
     if low == high:
         _warn("all rows of X are equal, so that every bandwidth gives the same curve: 1 was taken")
@@ -145,6 +147,18 @@ def check_found(criterion: str, value: float, rows: int) -> None:
             needed="a criterion that can compare widths",
             repair="Pass a number as bandwidth, or more rows; y that is fitted exactly, or whose squares overflow, "
             "leaves nothing to compare.",
+        )
+
+
+def check_counts(smoother: Smoother) -> None:
+    """Refuse weights that are shares of one where observations are counted."""
+    rows, total = len(smoother.data.key), smoother.total()
+    if total < 3 <= rows:
+        raise RegardError(
+            "sample_weight",
+            got=f"weights that sum to {total:.3g} over {rows} rows",
+            needed="a number of repetitions for each row: here observations are counted",
+            repair="Multiply weights that are shares by the number of rows.",
         )
 
 

@@ -5,7 +5,7 @@ import torch
 from tests.regression.sums import exact
 from tests.regression.sums.exact import near_linear
 
-from regard.regression.sums import Data, Kernel, gaussian
+from regard.regression.sums import Data, Kernel, gaussian, pool
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e6])
@@ -36,3 +36,12 @@ def test_the_nearest_of_tied_keys():
     found = near_linear(query, data, Kernel("gaussian", 1e-155))
     assert torch.allclose(found.mean, torch.full_like(found.mean, 2.0), rtol=1e-14)
     assert found.log_mass.isfinite().all()
+
+
+@pytest.mark.parametrize("place", [1e100, -1e100, 1e300, -1e300, 1.7e308])
+def test_however_far_away_the_nearest_key_answers(place):
+    key = torch.linspace(0, 4, 50, dtype=torch.float64).unsqueeze(-1)
+    query = torch.full((2000, 1), place, dtype=torch.float64)
+    pooled = pool(query, Data(key, torch.arange(50.0, dtype=torch.float64).unsqueeze(-1)), Kernel("gaussian", 0.3))
+    assert (pooled.mean - (49 if place > 0 else 0)).abs().max() < 1e-12
+    assert pooled.log_mass.isfinite().all()

@@ -22,6 +22,8 @@ from regard.regression.sums.totals import Totals
 
 # The first interval starts at two widths; each is 9/7 times the one before; below 36 queries pairs are as cheap.
 START, GROWTH, MANY = 2.0, 9 / 7, 36
+# In widths; the square is still a number, and the nearest key is all that counts long before.
+FARTHEST = 1e150
 # More intervals than any distance in float64 reaches.
 INTERVALS = 4096
 ROWS = 2**15
@@ -52,7 +54,7 @@ def fill_far(totals: Totals, rows: Tensor, asked: Asked, line: Line, width: floa
     distances = []
     for edge in edges:
         there = (edge >= 0) & (edge < keys)
-        away = (place - line.key[edge.clamp(0, keys - 1)]).abs_() / width
+        away = ((place - line.key[edge.clamp(0, keys - 1)]).abs_() / width).clamp_(max=FARTHEST)
         distances.append(away.masked_fill_(~there, torch.inf))
     near = torch.minimum(*distances)
     filled = near >= START
