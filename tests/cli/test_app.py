@@ -1,5 +1,8 @@
 """`run`: verbs, versions, and everything that goes wrong as one line with its status."""
 
+import os
+import shlex
+import subprocess
 import sys
 from importlib.metadata import version
 
@@ -113,3 +116,25 @@ def test_ctrl_c_and_a_reader_that_has_gone(monkeypatch, capsys):
     assert run(["doctor"]) == 0
     sys.stdout = stdout
     assert capsys.readouterr().err == ""
+
+
+def piped(shell: str, **environment: str) -> subprocess.CompletedProcess:
+    command = shell.format(regard=f"{shlex.quote(sys.executable)} -m regard")
+    return subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, env={**os.environ, **environment}, check=False
+    )
+
+
+def test_a_reader_that_leaves_early_is_no_failure():
+    """Help is written by a library that leaves with status 1 where its reader has gone."""
+    done = piped("set -o pipefail; {regard} --help | true")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_a_terminal_cannot_write_does_not_end_what_is_done(tmp_path):
+    table = tmp_path / "data.csv"
+    table.write_text("x,y\n" + "\n".join(f"{i},{i * i % 7}" for i in range(30)), encoding="utf-8")
+    ascii_only = {"PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
+    done = piped(f"{{regard}} regress {table} --x x --y y", **ascii_only)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert r"\xb2" in done.stdout

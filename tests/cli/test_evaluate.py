@@ -84,3 +84,9 @@ def test_json_is_all_there_is_on_standard_output(monkeypatch, capsys):
     monkeypatch.setattr(report, "run", tell)
     assert run(["evaluate", "m", "--corpus", "dates", "--json"]) == 0
     assert capsys.readouterr() == ('{"evaluations": []}\n', "BLEU 12.3\n")
+
+
+@pytest.mark.parametrize(("flag", "number"), [("--beams", "100000"), ("--beams", "0"), ("--batch-size", "-1")])
+def test_an_effort_without_end_is_refused_before_a_model_is_loaded(flag, number, capsys):
+    assert run(["evaluate", "no model", "--corpus", "dates", flag, number]) == 2
+    assert f"regard: {flag[2:].replace('-', '_')}: got {number}; needed from 1 to " in capsys.readouterr().err

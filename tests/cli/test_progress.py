@@ -41,6 +41,11 @@ def test_a_resumed_training_says_where_it_is():
     assert describe(replace(STARTED, resumed_epoch=4, left_out=0)).endswith("1,234,567 parameters; going on in epoch 4")
 
 
+def test_a_training_that_is_over_does_not_go_on():
+    over = replace(STARTED, resumed_epoch=4, done=STARTED.updates)
+    assert describe(over).endswith("parameters; trained to the end already")
+
+
 def test_the_bar_moves_with_loss_speed_and_the_last_validation():
     console = Console(file=io.StringIO(), force_terminal=True, width=120)
     with Progress(TextColumn("{task.description} {task.fields[facts]}"), console=console) as shown:

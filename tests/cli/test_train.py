@@ -39,7 +39,7 @@ def test_from_a_file_to_a_model_and_on(file, tmp_path, capsys):
     assert [line.split("  ")[0] for line in epochs] == ["epoch 1", "epoch 2"]
     assert all(part in epochs[0] for part in ("loss ", " tokens/s", "BLEU ", "exact ", " left"))
     lines = printed.out.splitlines()
-    assert lines[0].startswith("The best of 2 epochs was epoch ")
+    assert lines[0].startswith("The best epoch was ")
     assert lines[1] == f"The model is in {out}, its log and pictures in {out / 'training'}. Try"
     assert lines[2].startswith(f"  regard translate '{out}' ")
     assert lines[3] == f"  regard evaluate '{out}' --pairs '{out / 'test.tsv'}'"
@@ -49,7 +49,7 @@ def test_from_a_file_to_a_model_and_on(file, tmp_path, capsys):
     assert "BLEU" in capsys.readouterr().out
     # the same command goes on where nothing is left to do
     assert run(["train", "--pairs", str(file), "--out", str(out), *SMALL, *TWO, "--attention", "dot"]) == 0
-    assert "going on in epoch 3" in capsys.readouterr().err
+    assert "trained to the end already" in capsys.readouterr().err
 
 
 def test_flags_go_before_the_file(file, tmp_path, capsys, monkeypatch):

@@ -1,5 +1,6 @@
 """The verbs and what they share: help, versions, and errors as one line."""
 
+import io
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -45,12 +46,16 @@ def run(arguments: Sequence[str] | None = None) -> int:
     before a bare -- shows where: the error goes on as it is.
     """
     words, debug = _without_debug(sys.argv[1:] if arguments is None else arguments)
+    _write_everything()
     try:
         app(words, exit_on_error=False, print_error=False, result_action="return_none")
     except KeyboardInterrupt:
         print("\nregard: interrupted.", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:  # whoever was reading has gone: nothing is left to be said
+    except (BrokenPipeError, SystemExit) as leaving:
+        # Whoever was reading has gone: nothing is left to be said. The library of tables and help leaves by itself.
+        if not isinstance(leaving, BrokenPipeError) and not isinstance(leaving.__context__, BrokenPipeError):
+            raise
         sys.stdout = None
         return 0
     except Exception as error:
@@ -71,6 +76,13 @@ def one_line(error: Exception) -> str:
         return told
     kind = type(error).__name__
     return f"{kind}: {told or 'no further word'} (the same command with --debug shows where)."
+
+
+def _write_everything() -> None:
+    """A sign that a stream cannot write is written as its number, instead of ending what is done already."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _without_debug(words: Sequence[str]) -> tuple[list[str], bool]:

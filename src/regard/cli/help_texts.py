@@ -22,6 +22,7 @@ EXAMPLES = {
     ),
     "translate": (
         ('regard translate model "21. syyskuuta 1987"', "one sentence"),
+        ('regard translate model -- "- 5 May 2001"', "one that begins with a dash"),
         ("regard translate model --input in.txt --output out.txt", "a file, line by line"),
         ("cat in.txt | regard translate model --batch-size 1", "a pipe, answered as it comes"),
         ('regard translate model "21. syyskuuta 1987" --alignment svg --alignment-out look.svg', "where it looked"),

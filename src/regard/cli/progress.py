@@ -88,6 +88,8 @@ def describe(event: Started) -> str:
     """What is trained, and from where on."""
     left_out = f" ({event.left_out:,} longer ones left out)" if event.left_out else ""
     resumed = "" if event.resumed_epoch is None else f"; going on in epoch {event.resumed_epoch}"
+    if event.resumed_epoch is not None and event.done >= event.updates:
+        resumed = "; trained to the end already"
     return (
         f"{event.pairs:,} pairs{left_out}, vocabularies of {event.source_size:,} and {event.target_size:,}, "
         f"{event.parameters:,} parameters{resumed}"

@@ -91,10 +91,10 @@ def _summary(done: Done, wishes: Wishes) -> str:
     sentence = min(done.corpus.valid[:100], key=lambda pair: len(pair.source)).source
     return "\n".join(
         (
-            f"The best of {ended.epochs} epochs was epoch {ended.best_epoch}: BLEU {ended.bleu:.1f}, "
+            f"The best epoch was {ended.best_epoch} of {ended.epochs}: BLEU {ended.bleu:.1f}, "
             f"{ended.exact:.1f}% exact on validation data.",
             f"The model is in {wishes.out}, its log and pictures in {wishes.out / 'training'}. Try",
-            f"  regard translate {out} {shlex.quote(sentence)}",
+            f"  regard translate {out} {'-- ' if sentence.startswith('-') else ''}{shlex.quote(sentence)}",
             f"  regard evaluate {out} {_test_data(done, wishes)}",
         )
     )

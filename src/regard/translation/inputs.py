@@ -13,6 +13,9 @@ from regard.translation.search.limits import MOST_TOKENS, Limits
 from regard.translation.search.penalty import checked_strength
 from regard.translation.search.width import width_of
 
+# What a command takes.
+MOST_AT_ONCE, MOST_BEAMS = 2**20, 1000
+
 
 @dataclass(frozen=True)
 class Search:
@@ -76,6 +79,18 @@ def strength_of(strength: object) -> float:
 def batch_size_of(batch_size: int) -> int:
     """Of a batch with a sentence in it."""
     return count_of("batch_size", batch_size, least=1, needed="1 or more", repair="64 suits most machines.")
+
+
+def check_effort(beams: int, batch_size: int) -> None:
+    """Refuse what a command would not come back from."""
+    for argument, number, most, usual in (
+        ("batch_size", batch_size, MOST_AT_ONCE, 64),
+        ("beams", beams, MOST_BEAMS, 5),
+    ):
+        if not 1 <= number <= most:
+            raise RegardError(
+                argument, got=str(number), needed=f"from 1 to {most:,}", repair=f"Leave it out for {usual}."
+            )
 
 
 def check_models(models: Sequence[Loaded]) -> None:

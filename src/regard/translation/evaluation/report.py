@@ -14,6 +14,7 @@ from regard.translation.evaluation.evaluation import Comparison
 from regard.translation.evaluation.figure import save_figure
 from regard.translation.evaluation.metrics import check_count, check_tokenizer, looks_tokenised
 from regard.translation.evaluation.procedure import evaluate
+from regard.translation.inputs import check_effort
 from regard.translation.pairs import MOST_OF_ALL, Pair, read_pairs, read_parallel
 from regard.translation.translator import Translator
 
@@ -52,6 +53,7 @@ class Wishes:
 def run(wishes: Wishes) -> Comparison:
     """Evaluate, print the report, write what was asked for; what is wrong is refused before a model is loaded."""
     check_tokenizer(wishes.tokenize)
+    check_effort(wishes.beams, wishes.batch_size)
     _check_figure(wishes.figure)
     if len(set(wishes.models)) < len(wishes.models):
         raise RegardError(

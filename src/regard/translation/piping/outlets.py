@@ -42,6 +42,10 @@ class Outlet:
 def outlet(argument: str, path: Path | None) -> Iterator[Outlet]:
     """A file, or standard output where there is none; argument: the flag that named it."""
     if path is None:
+        if sys.stdout is None:
+            raise RegardError(
+                argument, got="a closed standard output", needed="a place to write to", repair="Name a file."
+            )
         yield Outlet(argument, None, sys.stdout.buffer)
         return
     try:

@@ -24,7 +24,13 @@ def sentences_of(wishes: Wishes) -> Iterator[str]:
 
 def comes_from_keyboard(wishes: Wishes) -> bool:
     """Whether somebody waits for the answer to every line."""
-    return not wishes.sentences and wishes.input is None and sys.stdin.isatty()
+    if wishes.sentences or wishes.input is not None:
+        return False
+    if sys.stdin is None:
+        raise RegardError(
+            "input", got="a closed standard input", needed="sentences to translate", repair="Name a file, or pass them."
+        )
+    return sys.stdin.isatty()
 
 
 def _as_given(sentence: str) -> bytes:

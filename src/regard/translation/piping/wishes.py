@@ -4,14 +4,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regard.errors import RegardError
-from regard.translation.inputs import strength_of
+from regard.translation.inputs import check_effort, strength_of
 from regard.translation.search.limits import MOST_TOKENS
 
 LINES = ("pharaoh", "json")
 PICTURES = ("svg", "png")
 ALIGNMENTS = (*LINES, *PICTURES)
 UNITS = ("words", "tokens")
-MOST_AT_ONCE, MOST_BEAMS = 2**20, 1000
 
 
 @dataclass(frozen=True)
@@ -47,10 +46,7 @@ def check(wishes: Wishes) -> None:
     """Refuse before a model is loaded what could only fail later."""
     if wishes.sentences and wishes.input is not None:
         raise _refusal("input", f"--input {wishes.input} and sentences", "one of them", "Leave one out.")
-    if not 1 <= wishes.batch_size <= MOST_AT_ONCE:
-        raise _refusal("batch_size", str(wishes.batch_size), f"from 1 to {MOST_AT_ONCE:,}", "Leave it out for 64.")
-    if not 1 <= wishes.beams <= MOST_BEAMS:
-        raise _refusal("beams", str(wishes.beams), f"from 1 to {MOST_BEAMS:,}", "Leave it out for 5.")
+    check_effort(wishes.beams, wishes.batch_size)
     if not 1 <= wishes.nbest <= wishes.beams:
         raise _refusal("nbest", str(wishes.nbest), f"from 1 to the {wishes.beams} beams", "Raise --beams with it.")
     if wishes.shortest < 0:
