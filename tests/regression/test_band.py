@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+import torch
 from scipy.stats import norm
 from tests.regression.curves import KERNELS, wave
 
 from regard import RegardError
-from regard.regression import NadarayaWatson
+from regard.regression import NadarayaWatson, band
+from regard.regression.sums.squares import SQUARE_IS_A_KERNEL
 
 
 @pytest.mark.parametrize("degree", [0, 1])
@@ -81,3 +83,30 @@ def test_shares_as_weights_are_named():
     model = NadarayaWatson(bandwidth=0.3).fit(x, y, sample_weight=np.full(40, 1 / 40))
     with pytest.raises(RegardError, match="sample_weight: got weights that sum to 1"):
         model.confidence_band(x[:3])
+
+
+@pytest.mark.parametrize("dim", [1, 2])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("kernel", sorted(SQUARE_IS_A_KERNEL))
+def test_the_variance_of_lines_from_moments_is_that_of_rows(kernel, weighted, dim):
+    """Rows of the hat matrix for all pairs are the judge; some observations have no noise, some queries no window."""
+    generator = torch.Generator().manual_seed(dim)
+    x, y = wave(200, dim)
+    weight = torch.rand(200, generator=generator).double() + 0.1 if weighted else None
+    smoother = NadarayaWatson(kernel, 0.2 * dim, degree=1).fit(x, y, sample_weight=weight).smoother_
+    query = torch.rand(40, dim, generator=generator).double() * 1.6 - 0.3
+    sigma2 = torch.rand(200, 2, generator=generator).double()
+    sigma2[::7] = 0
+    found = band.variance_factor(smoother, query, smoother.fit(query).log_mass, sigma2)
+    assert torch.allclose(found, band._by_rows(smoother, query, sigma2), rtol=1e-8, atol=0)
+
+
+def test_a_band_of_lines_does_not_cost_all_pairs(monkeypatch):
+    x, y = wave(3000)
+    asked = []
+    rows = band._by_rows
+    monkeypatch.setattr(
+        band, "_by_rows", lambda smoother, query, s: asked.append(len(query)) or rows(smoother, query, s)
+    )
+    NadarayaWatson(bandwidth=0.1, degree=1).fit(x, y).confidence_band(x[:10])
+    assert sum(asked) < 30

@@ -14,10 +14,11 @@ from torch import Tensor
 from torch.special import ndtri
 
 from regard.errors import RegardError
-from regard.regression import hat
+from regard.regression import hat, local_linear
 from regard.regression.search import check_counts
 from regard.regression.smoother import Smoother
-from regard.regression.sums import can_square, pool_squares
+from regard.regression.sums import Data, can_square, pool_squares, prepare
+from regard.regression.sums.squares import SQUARE_IS_A_KERNEL
 
 # Far away both log masses are large: where their rounding reaches this, their difference has no digits left.
 LOST = 1e-4
@@ -86,6 +87,8 @@ def variance_factor(smoother: Smoother, query: Tensor, log_mass: Tensor, sigma2:
     it is a pooling of sigma2 with that; otherwise, and far away, from rows of the hat matrix, by blocks.
     """
     data = smoother.data
+    if smoother.degree == 1 and smoother.kernel in SQUARE_IS_A_KERNEL:
+        return _of_lines(smoother, query, sigma2)
     if smoother.degree == 0:
         of_sigma2, kernel = replace(smoother, data=data._replace(value=sigma2)).ready, smoother.kernel_at(query)
         if can_square(query, of_sigma2, kernel):
@@ -93,10 +96,52 @@ def variance_factor(smoother: Smoother, query: Tensor, log_mass: Tensor, sigma2:
             inside = log_mass.isfinite()
             share = torch.where(inside, (pooled.log_mass - 2 * torch.where(inside, log_mass, 0.0)).exp(), 0.0)
             factor = pooled.mean.clamp(min=0) * share.to(sigma2.dtype).unsqueeze(-1)
-            far = (inside & (log_mass.abs() * torch.finfo(log_mass.dtype).eps > LOST)).nonzero().flatten()
+            far = (inside & _is_far(log_mass)).nonzero().flatten()
             factor[far] = _by_rows(smoother, query[far], sigma2)
             return factor
     return _by_rows(smoother, query, sigma2)
+
+
+def _of_lines(smoother: Smoother, query: Tensor, sigma2: Tensor) -> Tensor:
+    """(queries, outputs): the same for local lines, from moments of the squared kernel.
+
+    With u = k - q, its mean s and covariance C under the weights p of eq. 4, a line has the weights
+    l_j = p_j (1 - s'C^-1 (u_j - s)) = p_j (a + b'u_j): of f^2 sigma^2 the sum, the shift and the spread are enough.
+    """
+    data, kernel = smoother.data, smoother.kernel_at(query)
+    pooled = smoother.pool(query, moments=True)
+    assert pooled.moments is not None
+    inverse, trusted = local_linear.inverse_about(pooled.moments)
+    slope = -(inverse @ pooled.moments.shift.unsqueeze(-1)).squeeze(-1)
+    constant = 1 - (slope * pooled.moments.shift).sum(-1)
+    inside = pooled.log_mass.isfinite()
+    factor = torch.zeros(len(query), sigma2.shape[-1], dtype=sigma2.dtype, device=sigma2.device)
+    for output, variance in enumerate(sigma2.T):
+        weight = variance if data.weight is None else variance * data.weight
+        there = weight > 0
+        if not bool(there.any()):
+            continue
+        squares = pool_squares(
+            query,
+            prepare(Data(data.key[there], data.value[there], weight[there])),
+            kernel,
+            smoother.tolerance,
+            moments=True,
+        )
+        assert squares.moments is not None
+        shift, spread, _ = squares.moments
+        square = constant.square() + 2 * constant * (slope * shift).sum(-1)
+        square += torch.einsum("qd,qde,qe->q", slope, spread, slope)
+        share = torch.where(inside, (squares.log_mass - 2 * torch.where(inside, pooled.log_mass, 0.0)).exp(), 0.0)
+        factor[:, output] = (square.clamp(min=0) * share).to(sigma2.dtype)
+    lost = (inside & (~trusted | _is_far(pooled.log_mass))).nonzero().flatten()
+    factor[lost] = _by_rows(smoother, query[lost], sigma2)
+    return factor
+
+
+def _is_far(log_mass: Tensor) -> Tensor:
+    """(queries,): whether a mass is so small that its logarithm has lost the digits that tell masses apart."""
+    return log_mass.abs() * torch.finfo(log_mass.dtype).eps > LOST
 
 
 def _by_rows(smoother: Smoother, query: Tensor, sigma2: Tensor) -> Tensor:

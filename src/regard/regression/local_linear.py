@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from regard.regression.sums import Pool
+from regard.regression.sums.record import Moments
 
 
 class Line(NamedTuple):
@@ -31,16 +32,23 @@ class Line(NamedTuple):
 def solve(pooled: Pool) -> Line:
     """Lines from moments about each query."""
     assert pooled.moments is not None
-    shift, spread, cross = pooled.moments
-    # C = spread - shift shift' loses the digits in which the two agree: at most this share of them is given away.
-    trusted = torch.finfo(shift.dtype).eps ** 0.2
-    covariance = spread - shift.unsqueeze(-1) * shift.unsqueeze(-2)
-    inverse, smallest = inverse_of_covariance(covariance, spread.diagonal(dim1=-2, dim2=-1))
+    shift, _, cross = pooled.moments
+    inverse, trusted = inverse_about(pooled.moments)
     slope = inverse @ (cross - shift.unsqueeze(-1) * pooled.mean.unsqueeze(-2))
     pull = (inverse @ shift.unsqueeze(-1)).squeeze(-1)
     mean = pooled.mean - torch.einsum("qd,qdo->qo", shift, slope)
     inflation = 1 + (shift * pull).sum(-1)
-    return Line(mean, slope, inflation, (smallest < trusted) & pooled.log_mass.isfinite())
+    return Line(mean, slope, inflation, ~trusted & pooled.log_mass.isfinite())
+
+
+def inverse_about(moments: Moments) -> tuple[Tensor, Tensor]:
+    """C^-1 of each query, (queries, dim, dim), and whether it is to be trusted, (queries,)."""
+    shift, spread, _ = moments
+    # C = spread - shift shift' loses the digits in which the two agree: at most this share of them is given away.
+    trusted = torch.finfo(shift.dtype).eps ** 0.2
+    covariance = spread - shift.unsqueeze(-1) * shift.unsqueeze(-2)
+    inverse, smallest = inverse_of_covariance(covariance, spread.diagonal(dim1=-2, dim2=-1))
+    return inverse, smallest >= trusted
 
 
 def inverse_of_covariance(covariance: Tensor, unit: Tensor) -> tuple[Tensor, Tensor]:

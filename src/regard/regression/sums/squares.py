@@ -25,11 +25,17 @@ def can_square(query: Tensor, data: Prepared, kernel: Kernel) -> bool:
     return kernel.name in SQUARE_IS_A_KERNEL or on_line
 
 
-def pool_squares(query: Tensor, data: Prepared, kernel: Kernel, tolerance: float | None) -> Pool:
-    """Pool every query over the data with the square of the kernel, where `can_square` says so."""
+def pool_squares(
+    query: Tensor, data: Prepared, kernel: Kernel, tolerance: float | None, *, moments: bool = False
+) -> Pool:
+    """Pool every query over the data with the square of the kernel, where `can_square` says so.
+
+    moments: also those of the keys about each query; only where the square is a kernel of its own.
+    """
     if kernel.name in SQUARE_IS_A_KERNEL:
         name, ratio = SQUARE_IS_A_KERNEL[kernel.name]
-        return pool(query, data, Kernel(name, kernel.width * ratio), tolerance=tolerance)
+        return pool(query, data, Kernel(name, kernel.width * ratio), moments=moments, tolerance=tolerance)
     assert isinstance(data, Line)
+    assert not moments
     loose = max(tolerance or 0.0, TOLERANCE)
     return compact.pool(query, data, kernel.name, width_of(kernel, data), squared=True, tolerance=loose)
