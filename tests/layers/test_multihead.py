@@ -9,6 +9,7 @@ from tests.bounds import assert_same, assert_same_sums
 from tests.layers.sizes import BATCH, KEYS, QUERIES, free_sizes, inputs
 from torch import nn
 from torch.nn import functional
+from torch.nn.utils import prune
 
 import regard
 from regard import Mask, MultiHeadAttention, RegardError
@@ -449,3 +450,46 @@ def test_a_gate_has_a_factor_for_each_head(shape):
     layer.head_gate = torch.ones(shape)
     with pytest.raises(RegardError, match=r"head_gate: got float32 .* needed \(4,\)"):
         layer(torch.randn(2, 5, 12))
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script_method.*:DeprecationWarning")
+@pytest.mark.parametrize("mask", [None, Mask.causal()], ids=str)
+def test_grouped_heads_compile_for_batches_of_any_size(mask):
+    layer = MultiHeadAttention(16, 4, kv_heads=2)
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda tokens: layer(tokens, mask=mask), backend="aot_eager", fullgraph=True)
+    for batch in (2, 3, 5):
+        tokens = torch.randn(batch, 5, 16)
+        assert_same(compiled(tokens), layer(tokens, mask=mask))
+
+
+def test_hooks_of_the_projections_see_what_is_remembered_and_recalled():
+    """torch.nn.utils.prune makes the weights anew in a hook of every call."""
+    layer, tokens = MultiHeadAttention(8, 2), torch.randn(2, 5, 8)
+    prune.l1_unstructured(layer.input, "weight", 0.5)
+    for _ in range(2):
+        recalled = layer.recall(tokens, layer.remember(tokens))
+        assert_same(recalled, layer(tokens))
+        recalled.sum().backward()
+        with torch.no_grad():
+            layer.input.weight_orig.mul_(2)
+
+
+def test_a_module_as_a_score_runs_under_autocast():
+    class Learnt(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+
+        def forward(self, query, key):
+            return self.linear(query) @ key.mT
+
+    score, tokens = Learnt(), torch.randn(2, 5, 4)
+    layers = [regard.Attention(score), MultiHeadAttention(4, 1, score=score)]
+    with torch.autocast("cpu", torch.bfloat16):
+        record = regard.inspect(tokens, tokens, tokens, score)
+        outputs = [record.output, *(layer(tokens, tokens, tokens) for layer in layers)]
+    assert [output.dtype for output in outputs] == [torch.bfloat16] * 3
+    exact = regard.inspect(tokens, tokens, tokens, score)
+    assert (record.weights() - exact.weights()).abs().max() < 0.05, "also when it is looked at later"
+    assert (record.output - exact.output).abs().max() < 0.05

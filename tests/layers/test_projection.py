@@ -32,13 +32,13 @@ def test_the_product_of_keys_and_values_is_shared_too(value_head_dim):
     projections = Projections((11, 11, 11), (6, 2, 2), (4, 4, value_head_dim), bias=True).double()
     nn.init.normal_(projections.bias)
     tokens = torch.randn(BATCH, KEYS, 11, dtype=torch.float64)
-    key, value = projections.key_value(tokens, tokens)
+    _, key, value = projections(None, tokens, tokens)
     assert key.untyped_storage().data_ptr() == value.untyped_storage().data_ptr()
     query, whole_key, whole_value = projections(tokens, tokens, tokens)
     assert (query.shape, key.shape, value.shape[-1]) == ((BATCH, 6, KEYS, 4), (BATCH, 2, KEYS, 4), value_head_dim)
     apart = projections(tokens, tokens.clone(), tokens.clone())
     wholes = (query, whole_key, whole_value)
-    for parts in ((projections.query(tokens), key, value), apart):
+    for parts in ((projections(tokens, None, None)[0], key, value), apart):
         for found, wanted in zip(parts, wholes, strict=True):
             assert_same(found, wanted)
 

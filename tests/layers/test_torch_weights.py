@@ -87,3 +87,34 @@ def test_to_torch_refuses_silent_heads_and_from_torch_other_modules():
         layer.to_torch()
     with pytest.raises(RegardError, match="module: got Linear"):
         MultiHeadAttention.from_torch(nn.Linear(2, 2))
+
+
+class Adapted(nn.Linear):
+    def forward(self, tokens):
+        return 2 * super().forward(tokens)
+
+
+class Wrapped(nn.Module):
+    def __init__(self, linear):
+        super().__init__()
+        self.linear = linear
+
+    def forward(self, tokens):
+        return self.linear(tokens)
+
+
+@pytest.mark.parametrize("output", [Adapted(8, 8), Wrapped(nn.Linear(8, 8))], ids=["adapted", "wrapped"])
+def test_what_took_the_place_of_the_output_has_no_copy(output):
+    layer, tokens = MultiHeadAttention(8, 2), torch.randn(2, 5, 8)
+    layer.output = output
+    with pytest.raises(RegardError, match="merge an adapter into its weights first"):
+        layer.to_torch()
+    layer.switch_off([0, 1])
+    silent = layer(tokens)
+    assert_same(silent, output(torch.zeros(2, 5, 8)))
+
+
+def test_a_parametrised_output_has_one():
+    layer, tokens = MultiHeadAttention(8, 2), torch.randn(2, 5, 8)
+    nn.utils.parametrizations.weight_norm(layer.output)
+    assert_same(layer.to_torch()(tokens, tokens, tokens, need_weights=False)[0], layer(tokens))

@@ -283,3 +283,20 @@ def test_slices_of_a_batch_are_of_whole_numbers(batch):
     record = regard.inspect(torch.randn(2, 5, 4), torch.randn(2, 7, 4), torch.randn(2, 7, 6))
     with pytest.raises(RegardError, match="batch: got"):
         record.weights(batch=batch)
+
+
+def test_blocks_of_a_merge_count_the_keys_of_all_its_parts(monkeypatch):
+    """A sink or a prefix of one key, merged before a long part, must not set the size of a block."""
+    monkeypatch.setitem(checkpointed.BLOCK_ELEMENTS, "cpu", 2**12)
+    tokens = torch.randn(64, 3)
+    parts = [regard.inspect(tokens, tokens[at], tokens[at], "gaussian") for at in (slice(0, 1), slice(1, 64))]
+    heights, scores = [], equations.scores
+
+    def noted(problem, rows=None):
+        heights.append(problem.queries if rows is None else rows.stop - rows.start)
+        return scores(problem, rows)
+
+    monkeypatch.setattr(equations, "scores", noted)
+    entropy = regard.merge(parts).entropy()
+    assert max(heights) * 64 * 3 <= 2**12
+    assert torch.allclose(entropy, regard.inspect(tokens, tokens, tokens, "gaussian").entropy(), atol=1e-5)

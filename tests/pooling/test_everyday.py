@@ -32,23 +32,22 @@ def test_numbers_and_gradients_are_those_of_every_other_call(score, mask, dtype)
         assert torch.equal(ours, theirs)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"score": "cosine"},
-        {"score": regard.scores.ScaledDot(softcap=3.0)},
-        {"score": regard.scores.ScaledDot(sink=3)},
-        {"score": regard.scores.Rotary("dot")},
-        {"score": lambda query, key: query @ key.mT},
-        {"mask": Mask.lengths(torch.tensor([3, 7]))},
-        {"mask": Mask.window(None, 1)},
-        {"mask": Mask.window(3, 0)},
-        {"mask": ~Mask.causal()},
-        {"mask": Mask.causal() & Mask.causal()},
-        {"mask": torch.ones(7, 7, dtype=torch.bool)},
-    ],
-    ids=str,
-)
+OTHER = {
+    "cosine": {"score": "cosine"},
+    "softcap": {"score": regard.scores.ScaledDot(softcap=3.0)},
+    "sink": {"score": regard.scores.ScaledDot(sink=3)},
+    "rotary": {"score": regard.scores.Rotary("dot")},
+    "callable": {"score": lambda query, key: query @ key.mT},
+    "lengths": {"mask": Mask.lengths(torch.tensor([3, 7]))},
+    "window": {"mask": Mask.window(None, 1)},
+    "short window": {"mask": Mask.window(3, 0)},
+    "anticausal": {"mask": ~Mask.causal()},
+    "joined": {"mask": Mask.causal() & Mask.causal()},
+    "bare": {"mask": torch.ones(7, 7, dtype=torch.bool)},
+}
+
+
+@pytest.mark.parametrize("settings", OTHER.values(), ids=OTHER)
 def test_other_scores_and_masks_are_not_everyday(settings):
     assert everyday.pool(*tokens(2, 3, 7, 5), settings.get("score", "scaled_dot"), settings.get("mask")) is None
 
@@ -81,7 +80,7 @@ def test_other_tokens_are_not_everyday():
 @pytest.mark.parametrize(
     "settings",
     [{}, {"bias": torch.zeros(7, 7)}, {"dropout": 0.5}, {"tolerance": 1e-3}, {"backend": "blocked"}],
-    ids=str,
+    ids=lambda settings: "".join(settings),
 )
 def test_who_asks_for_more_gets_it(settings, monkeypatch):
     calls = []

@@ -6,6 +6,7 @@ import pytest
 import torch
 from tests import bounds, oracle
 from tests.contracts.agreement import DTYPES
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import regard
 from regard import RegardError
@@ -220,3 +221,16 @@ def test_bandwidths_move_and_save_with_the_module():
 def test_a_parameter_is_not_silently_detached():
     with pytest.raises(regard.RegardError, match="learnable=True"):
         regard.scores.Gaussian(torch.nn.Parameter(torch.ones(2)))
+
+
+def test_a_bandwidth_without_numbers_is_taken_as_it_is():
+    with FakeTensorMode():
+        score = Gaussian(torch.full((2, 1), 0.5), learnable=True)
+    assert "bandwidth=float32 (2, 1) on cpu" in f"{score}"
+
+
+@pytest.mark.parametrize("tokens", [10, 400])
+def test_a_boxcar_is_flat_and_not_without_a_gradient(tokens):
+    query, key = torch.randn(1, tokens, 2, requires_grad=True), torch.randn(1, tokens, 2)
+    regard.attend(query, key, key, "boxcar").sum().backward()
+    assert torch.equal(query.grad, torch.zeros_like(query))

@@ -149,7 +149,10 @@ def _four(tensor: Tensor) -> Tensor:
 def _is_grouped(query: Tensor, key: Tensor, value: Tensor) -> bool:
     """Keys and values shared over the last batch axis, all other axes equal."""
     shared = key.shape[-3] == value.shape[-3] == 1 < query.shape[-3]
-    return shared and query.shape[:-3] == key.shape[:-3] == value.shape[:-3]
+    # A branch: while sizes are symbols of a compiler the comparison is one too, and the call wants True or False.
+    if shared and query.shape[:-3] == key.shape[:-3] == value.shape[:-3]:  # noqa: SIM103
+        return True
+    return False
 
 
 def _foldable(query: Tensor, key: Tensor, value: Tensor) -> bool:

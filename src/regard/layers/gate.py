@@ -33,7 +33,7 @@ def switch(layer: "MultiHeadAttention", heads: int | Iterable[int], factor: floa
         with torch.no_grad():
             layer.head_gate[chosen] = factor
         return
-    gate = layer.output.weight.new_ones(layer.heads) if layer.head_gate is None else layer.head_gate.clone()
+    gate = layer.input.parts()[0].new_ones(layer.heads) if layer.head_gate is None else layer.head_gate.clone()
     gate[chosen] = factor
     if "head_gate" in layer._parameters:  # of a gate that learnt and was taken away the name is left
         del layer.head_gate

@@ -234,7 +234,7 @@ class MultiHeadAttention(nn.Module):
         return pool_shards(tokens, self.score, given, group=group, order=order, project=self.input, pose=heads_problem)
 
     def _recalled(self, query: Tensor, memory: Memory, *, share: bool = True) -> tuple[Problem, Tensor | None]:
-        query = self.input.query(query)
+        query, _, _ = self.input(query, None, None)
         self._check_memory(query, memory)
         first = memory.keys - query.shape[-2]
         query = self.score.prepare_query(query, first)
@@ -260,7 +260,7 @@ class MultiHeadAttention(nn.Module):
     def _prepare(self, key: Tensor, value: Tensor | None, first: int) -> tuple[Tensor, Tensor]:
         value = key if value is None else value
         check_pairs(key, value)
-        key, value = self.input.key_value(key, value)
+        _, key, value = self.input(None, key, value)
         return self.score.prepare_key(key, first), value
 
     def _merge_groups(self, heads: Tensor) -> Tensor:

@@ -51,21 +51,27 @@ class Projections(nn.Module):
             else:
                 nn.init.zeros_(parameter)
 
-    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """All three, (*batch, heads, tokens, head_dim) each: views of one product where the three are one tensor."""
-        if self.packed and query is key and key is value:
+    def forward(
+        self, query: Tensor | None, key: Tensor | None, value: Tensor | None
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """All three, (*batch, heads, tokens, head_dim) each: views of one product where the three are one tensor.
+
+        A recall has queries alone, and a memory no queries: what is None stays None. They come here too, and not to a
+        method of their own, because hooks may have something to do first, as those of torch.nn.utils.prune do.
+        """
+        if query is not None and self.packed and query is key and key is value:
             weight = self.weight
             self._check(0, query, weight)
             query, key, value = self._split(functional.linear(query, weight, self.bias), 0)
             return query, key, value
-        check_inputs(query, key, value)
-        return self.query(query), *self.key_value(key, value)
+        if query is not None and key is not None and value is not None:
+            check_inputs(query, key, value)
+        query = None if query is None else self._one(0, query)
+        if key is not None and value is not None:
+            key, value = self._key_value(key, value)
+        return query, key, value
 
-    def query(self, query: Tensor) -> Tensor:
-        """Queries alone."""
-        return self._one(0, query)
-
-    def key_value(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    def _key_value(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values, in one product where they are one tensor."""
         if not (self.packed and key is value):
             return self._one(1, key), self._one(2, value)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import RegardError
-from regard.pooling.prepare import checked_callable
+from regard.pooling.prepare import checked_callable, under_autocast
 from regard.scores.additive import Additive
 from regard.scores.distance import RadialScore
 from regard.scores.dot import Bilinear, ScaledDot
@@ -28,10 +28,12 @@ class Custom(Score):
 
     def pair(self, query: Tensor, key: Tensor) -> CallableForm:
         """The callable on whatever blocks a backend chooses."""
-        return CallableForm(query, key, self._checked)
+        function = under_autocast(self.function, query.device)
 
-    def _checked(self, query: Tensor, key: Tensor) -> Tensor:
-        return checked_callable(self.function, common_batch(query, key))(query, key)
+        def checked(query: Tensor, key: Tensor) -> Tensor:
+            return checked_callable(function, common_batch(query, key))(query, key)
+
+        return CallableForm(query, key, checked)
 
 
 def as_score(score: ScoreLike) -> Score:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import RegardError
+from regard.layers.projection import Projections
 from regard.scores.dot import ScaledDot
 
 if TYPE_CHECKING:
@@ -84,11 +85,18 @@ def _check_module(module: nn.MultiheadAttention) -> None:
             )
 
 
+def _does_as(module: nn.Module, kind: type[nn.Module]) -> bool:
+    """Whether a module is called as that kind is; a parametrised one has a class of its own and the same forward."""
+    return isinstance(module, kind) and type(module).forward is kind.forward and "forward" not in vars(module)
+
+
 def _check_layer(layer: "MultiHeadAttention") -> None:
     score, dim = layer.score, layer.input.inputs[0]
     plain = type(score) is ScaledDot and score.scale is None and score.softcap is None and score.sink is None
-    wider = layer.heads * layer.head_dim != dim or layer.output.out_features != dim
+    linear = _does_as(layer.output, nn.Linear) and _does_as(layer.input, Projections)
+    wider = layer.heads * layer.head_dim != dim or (linear and layer.output.out_features != dim)
     reasons = {
+        "an input or output that another module has taken the place of, as an adapter does": not linear,
         f"score {score}": not plain,
         f"kv_heads={layer.kv_heads} for {layer.heads} heads": layer.kv_heads != layer.heads,
         "sizes other than dim / heads for each head and dim for the output": wider
@@ -102,5 +110,6 @@ def _check_layer(layer: "MultiHeadAttention") -> None:
                 "to_torch",
                 got=got,
                 needed="what nn.MultiheadAttention can do: scaled dot products of dim / heads entries, all heads on",
-                repair="Keep this layer, or build one that has the plain form (layer.switch_on() for its heads).",
+                repair="Keep this layer, or build one that has the plain form (layer.switch_on() for its heads; "
+                "merge an adapter into its weights first).",
             )

@@ -82,7 +82,7 @@ class Attended:
 
     def key_mass(self) -> Tensor:
         """The weight each key gets, summed over the queries, (*batch, keys)."""
-        parts = by_rows(self._problems()[0], lambda rows: (self._row_weights(rows).sum(-2),))
+        parts = by_rows(lambda rows: (self._row_weights(rows).sum(-2),), *self._problems())
         return torch.stack([part for (part,) in parts]).sum(0)
 
     def _look(self, what: Callable[["Attended", Chosen], Tensor], rows: Rows | None, batch: Batch | None) -> Tensor:
@@ -138,7 +138,7 @@ class Attended:
         return apart - torch.where((own - whole).abs() <= rounding, own, whole)
 
     def _by_rows(self, function, axis: int) -> list[Tensor]:
-        parts = by_rows(self._problems()[0], function)
+        parts = by_rows(function, *self._problems())
         return [torch.cat(pieces, dim=axis) for pieces in zip(*parts, strict=True)]
 
     def _problems(self) -> tuple[Problem, ...]:

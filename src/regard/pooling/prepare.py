@@ -44,7 +44,7 @@ def prepare(
         form = score.pair(score.prepare_query(query), score.prepare_key(key))
         return to_problem(form, value, settings), score.sink_logits()
     check_score(score)
-    checked = checked_callable(score, common_batch(query, key, value))
+    checked = checked_callable(under_autocast(score, query.device), common_batch(query, key, value))
     return to_problem(CallableForm(query, key, checked), value, settings), None
 
 
@@ -85,6 +85,21 @@ def checked_callable(
         return _check_tile("score", score(query, key), wanted, "Return one score per pair, for example query @ key.mT.")
 
     return checked
+
+
+def under_autocast(
+    score: Callable[[Tensor, Tensor], Tensor], device: torch.device
+) -> Callable[[Tensor, Tensor], Tensor]:
+    """A user's score as it would run here and now: backends accumulate without autocast, its layers want theirs."""
+    if not is_autocast(device):
+        return score
+    kind, dtype = device.type, torch.get_autocast_dtype(device.type)
+
+    def cast(query: Tensor, key: Tensor) -> Tensor:
+        with torch.autocast(kind, dtype):
+            return score(query, key)
+
+    return cast
 
 
 def _checked_bias(

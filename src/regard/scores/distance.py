@@ -14,6 +14,7 @@ from regard.scores.forms import DistanceForm
 from regard.scores.links import LINKS
 from regard.scores.score import Score, align_batch, check_equal_dims
 from regard.shapes import accumulation_dtype, describe
+from regard.watched import is_intercepted, is_plain
 
 Bandwidth = float | Sequence[float] | Tensor
 
@@ -93,7 +94,7 @@ class RadialScore(Score):
         bandwidth = self.bandwidth
         shown = bandwidth
         if isinstance(bandwidth, Tensor):
-            shown = describe(bandwidth) if bandwidth.is_meta else bandwidth.tolist()
+            shown = bandwidth.tolist() if _has_numbers(bandwidth) else describe(bandwidth)
         return f"bandwidth={shown}, learnable={'log_bandwidth' in self._parameters}"
 
 
@@ -189,5 +190,11 @@ def _check_bandwidth(bandwidth: Bandwidth) -> float | Tensor:
 def _is_positive(bandwidth: float | Tensor) -> bool:
     if isinstance(bandwidth, float):
         return 0 < bandwidth < math.inf
-    # On the meta device there is nothing to look at yet.
-    return bandwidth.numel() > 0 and (bandwidth.is_meta or bool(((bandwidth > 0) & bandwidth.isfinite()).all()))
+    if not _has_numbers(bandwidth):
+        return bandwidth.numel() > 0
+    return bandwidth.numel() > 0 and bool(((bandwidth > 0) & bandwidth.isfinite()).all())
+
+
+def _has_numbers(tensor: Tensor) -> bool:
+    """Not on the meta device, and perhaps not under a mode or in a subclass: a fake tensor has a shape alone."""
+    return is_plain(tensor) and not tensor.is_meta and not is_intercepted()

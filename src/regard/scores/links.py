@@ -77,7 +77,8 @@ class BoxcarLink(Link):
         numbers to half precision is the half-precision difference: so this is that comparison and no other.
         """
         inside = squared.sqrt().to(dtype) <= width.to(dtype)
-        return torch.where(inside, 0.0, -math.inf).to(squared.dtype)
+        # A zero that hangs on the distance: its gradient is 0, not missing.
+        return torch.where(inside, squared.clamp(0.0, 0.0), -math.inf)
 
     def of_ratio(self, z: Tensor) -> Tensor:
         """0 inside, minus infinity outside."""

@@ -19,26 +19,27 @@ BLOCK_ELEMENTS = {"cpu": 2**24, "cuda": 2**26}
 FEWEST_QUERIES = 16
 
 
-def row_blocks(problem: Problem) -> list[slice]:
-    """Blocks of queries small enough to be materialised."""
-    queries = problem.queries
+def row_blocks(*problems: Problem) -> list[slice]:
+    """Blocks of queries small enough to be materialised; problems: of the same queries, each with keys of its own."""
+    queries = problems[0].queries
     if queries == 0:
         return [slice(0, 0)]
-    budget = BLOCK_ELEMENTS.get(problem.value.device.type, BLOCK_ELEMENTS["cuda"])
-    height = max(budget * queries // max(problem.work, 1), FEWEST_QUERIES)
+    budget = BLOCK_ELEMENTS.get(problems[0].value.device.type, BLOCK_ELEMENTS["cuda"])
+    work = sum(problem.work for problem in problems)
+    height = max(budget * queries // max(work, 1), FEWEST_QUERIES)
     if height >= queries:  # said apart: a compiler then has one graph for all lengths up to here
         return [slice(0, queries)]
     return [slice(start, min(start + height, queries)) for start in range(0, queries, height)]
 
 
-def by_rows(problem: Problem, function: Callable[[slice | None], tuple[Tensor, ...]]) -> list[tuple[Tensor, ...]]:
+def by_rows(function: Callable[[slice | None], tuple[Tensor, ...]], *problems: Problem) -> list[tuple[Tensor, ...]]:
     """A function of a block of queries, or of all (None), applied to all blocks and recomputed in the backward pass."""
-    blocks = row_blocks(problem)
+    blocks = row_blocks(*problems)
     if len(blocks) == 1:  # no slice: handed on, one whose end is a symbol is a number to a compiler
         return [function(None)]
     if not torch.is_grad_enabled():
         return [function(rows) for rows in blocks]
-    random = problem.dropout > 0
+    random = any(problem.dropout > 0 for problem in problems)
     return [checkpoint(function, rows, use_reentrant=False, preserve_rng_state=random) for rows in blocks]
 
 
@@ -46,5 +47,5 @@ def run(problem: Problem) -> tuple[Tensor, Tensor]:
     """Output (*batch, queries, value_dim) and log_mass (*batch, queries)."""
     if len(row_blocks(problem)) == 1:
         return equations.pool(problem)
-    outputs, log_masses = zip(*by_rows(problem, lambda rows: equations.pool(problem, rows)), strict=True)
+    outputs, log_masses = zip(*by_rows(lambda rows: equations.pool(problem, rows), problem), strict=True)
     return torch.cat(outputs, dim=-2), torch.cat(log_masses, dim=-1)
