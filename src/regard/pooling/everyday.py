@@ -15,6 +15,8 @@ from regard.shapes import FLOATS, is_autocast
 
 def pool(query: Tensor, key: Tensor, value: Tensor, score: ScoreLike, mask: Mask | None) -> Tensor | None:
     """The pooled values, (batch, heads, queries, dim) (eq. 1); None where there is more to check, prepare or choose."""
+    if mask is not None and not (isinstance(mask, Mask) and mask.is_causal):
+        return None
     # A compiler would note that there are as many queries as keys.
     if torch.compiler.is_compiling() or not _are_alike(query, key, value):
         return None
@@ -23,8 +25,6 @@ def pool(query: Tensor, key: Tensor, value: Tensor, score: ScoreLike, mask: Mask
     if not isinstance(score, ScaledDot) or type(score) not in (ScaledDot, Dot):
         return None
     if score.softcap is not None or score.sink is not None:
-        return None
-    if mask is not None and not (isinstance(mask, Mask) and mask.is_causal):
         return None
     return functional.scaled_dot_product_attention(query, key, value, is_causal=mask is not None, scale=score.scale)
 
