@@ -4,6 +4,8 @@ import signal
 import subprocess
 import sys
 from dataclasses import fields
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.translation.training.toys import make_pairs, write_tsv
@@ -141,3 +143,14 @@ def test_as_a_module_and_with_ctrl_c(file, tmp_path):
     assert training.returncode == 130
     assert said.endswith("regard: interrupted; the same command goes on from the last checkpoint.\n")
     assert (out / "training" / "checkpoint.pt").exists()
+
+
+def test_the_command_that_is_proposed_works_for_a_sentence_with_a_dash():
+    pair = SimpleNamespace(source="- one two")
+    done = SimpleNamespace(
+        ended=SimpleNamespace(epochs=1, best_epoch=1, bleu=0.0, exact=0.0),
+        corpus=SimpleNamespace(valid=[pair]),
+        test=None,
+    )
+    wishes = SimpleNamespace(out=Path("model"), sources=SimpleNamespace(corpus=None))
+    assert "  regard translate model -- '- one two'" in verb._summary(done, wishes).splitlines()

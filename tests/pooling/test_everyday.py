@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch._dynamo.testing import CompileCounter
 
 import regard
 from regard import Mask, RegardError
@@ -96,10 +97,12 @@ def test_a_wrong_setting_is_still_refused(dropout):
         regard.attend(*tokens(2, 3, 7, 5), dropout=dropout)
 
 
-def test_a_compiled_caller_serves_other_numbers_of_keys():
-    compiled = torch.compile(regard.attend, fullgraph=True, backend="aot_eager", dynamic=True)
+def test_one_compiled_program_serves_as_many_keys_as_queries_and_others():
+    programs = CompileCounter()
+    torch._dynamo.reset()
+    compiled = torch.compile(regard.attend, fullgraph=True, backend=programs, dynamic=True)
     query, key, value = (x.detach() for x in tokens(2, 3, 7, 5))
-    assert torch.allclose(compiled(query, key, value), regard.attend(query, key, value))
-    assert torch.allclose(
-        compiled(query, key[..., :4, :], value[..., :4, :]), regard.attend(query, key[..., :4, :], value[..., :4, :])
-    )
+    for keys in (4, 7):
+        some = key[..., :keys, :].clone(), value[..., :keys, :].clone()
+        assert torch.allclose(compiled(query, *some), regard.attend(query, *some))
+    assert programs.frame_count == 1

@@ -49,3 +49,9 @@ def test_what_the_system_refuses_is_explained(tmp_path):
     for path, name in ((tmp_path / "x", "x"), (None, "standard output")):
         with pytest.raises(RegardError, match=rf"output: got .*{name} \(No space left on device\)"):
             Outlet("output", path, Full()).write("x")
+
+
+def test_a_closed_standard_output_is_told(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    with pytest.raises(RegardError, match="output: got a closed standard output"), outlet("output", None):
+        pass

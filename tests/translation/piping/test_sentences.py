@@ -55,3 +55,10 @@ def test_a_keyboard_gets_a_hint(monkeypatch, capsys):
 def test_a_file_that_is_not_there_is_refused():
     with pytest.raises(RegardError, match=r"input: got nowhere \(No such file or directory\)"):
         list(sentences_of(Wishes(MODEL, input=Path("nowhere"))))
+
+
+def test_a_closed_standard_input_is_told_where_it_is_read(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(RegardError, match="input: got a closed standard input"):
+        comes_from_keyboard(Wishes((Path("model"),)))
+    assert not comes_from_keyboard(Wishes((Path("model"),), sentences=("one",)))
