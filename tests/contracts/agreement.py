@@ -15,12 +15,10 @@ import torch
 from tests import bounds
 from tests.contracts.cases import BATCH, BIASES, HEADS, MASKS, POSITIONED, SCORES, SETTINGS
 from torch import Tensor
-from torch.nn import functional
 
 import regard
 from regard.backends import choice
 from regard.backends.blocked.additive import TANH_ERROR
-from regard.backends.blocked.subsets import GROUP
 from regard.shapes import accumulation_dtype
 
 VALUE_DIM = 5
@@ -212,8 +210,7 @@ def identity_bounds(case: Case, backend: str) -> dict[str, float]:
     # A row without keys has weights 0, and so no error.
     slack = weights * (growth * pull.abs() + (1 + growth) * growth * lever)
     bent = slack + each * (weights * pull).abs()
-    shared = group_sums(size)
-    to_query, to_key = bent.sum(-1, keepdim=True) * shared, bent.sum(-2).unsqueeze(-1) * shared
+    to_query, to_key = bent.sum(-1, keepdim=True) * size, bent.sum(-2).unsqueeze(-1) * size
     found = {
         "output": growth * spread,
         "log_mass": e,
@@ -232,12 +229,6 @@ def identity_bounds(case: Case, backend: str) -> dict[str, float]:
         "key_weight": (to_key.mT @ call.key.detach().abs()).sum((0, 1)),
     }
     return _largest(found)
-
-
-def group_sums(size: Tensor) -> Tensor:
-    """For each hidden unit the sum over its group: units of one group share a denominator and so their errors."""
-    padded = functional.pad(size, (0, -size.shape[-1] % GROUP)).unflatten(-1, (-1, GROUP))
-    return padded.sum(-1, keepdim=True).expand_as(padded).flatten(-2)[..., : size.shape[-1]]
 
 
 def _full(tensor: Tensor, rank: int) -> tuple[int, ...]:

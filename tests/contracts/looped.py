@@ -13,4 +13,4 @@ def in_plain_operations(patch: pytest.MonkeyPatch) -> None:
 def take_loops(patch: pytest.MonkeyPatch) -> None:
     """Let every call take them, as a compiled one does."""
     in_plain_operations(patch)
-    patch.setattr(operator, "SubsetTiles", loops.LoopTiles)
+    patch.setattr(operator, "ChunkTiles", loops.LoopTiles)

@@ -11,8 +11,8 @@ import regard
 from regard.backends import choice
 from regard.backends.blocked import sweep
 from regard.backends.blocked.additive import AdditiveTiles
+from regard.backends.blocked.chunks import ChunkTiles
 from regard.backends.blocked.loops import LoopTiles
-from regard.backends.blocked.subsets import SubsetTiles
 from regard.scores.names import WITH_SIZES, WITHOUT_SIZES
 
 # triton takes distances and additive scores, the former in float32 and with some masks: tests/backends/fused judge it.
@@ -85,7 +85,7 @@ def test_blocks_agree_for_lengths_around_the_edges_of_their_tiles(length):
 
 @pytest.mark.parametrize("score", ADDITIVE)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("way", [SubsetTiles, LoopTiles])
+@pytest.mark.parametrize("way", [ChunkTiles, LoopTiles])
 def test_additive_blocks_agree_where_some_tiles_are_out_of_reach_of_the_identity(score, dtype, way, monkeypatch):
     within = []
     judge = AdditiveTiles._within_reach

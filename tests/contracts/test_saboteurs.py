@@ -16,11 +16,11 @@ from tests.contracts.judged import misjudged
 from tests.contracts.looped import take_loops
 
 from regard.backends import equations, torch_sdpa
-from regard.backends.blocked import bounded, loops, subsets, sweep
+from regard.backends.blocked import bounded, chunks, loops, sweep
 from regard.backends.blocked.additive import AdditiveTiles
+from regard.backends.blocked.chunks import ChunkTiles
 from regard.backends.blocked.gaussian import GaussianProduct
 from regard.backends.blocked.loops import LoopTiles
-from regard.backends.blocked.subsets import SubsetTiles
 from regard.backends.blocked.sweep import Sweep
 from regard.backends.blocked.tiles import DistanceTiles, DotTiles
 from regard.scores import links
@@ -104,13 +104,14 @@ BLOCKED = [
     Saboteur(links.TricubeLink, "derivative", "-4.5 *", "-3 *", ("tricube",)),
     Saboteur(links.CosineLink, "derivative", "**2", "", ("cosine_kernel",)),
     # Identity A.
-    Saboteur(SubsetTiles, "identity_backward", "upper.mul_(pull)", "upper", ADDITIVE),
-    Saboteur(SubsetTiles, "gradients", "(2 * (pull @ self.members), self.q", "(pull[..., :4], self.q", ADDITIVE),
-    Saboteur(SubsetTiles, "gradients", ".mul_(self.coefficients)", "", ADDITIVE),
-    Saboteur(SubsetTiles, "_fractions", "first += count", "first += 0", ADDITIVE),
-    Saboteur(SubsetTiles, "identity_backward", "sub_(products.mT @ upper)", "add_(products.mT @ upper)", ADDITIVE),
-    Saboteur(SubsetTiles, "identity_scores", "total.addcdiv_(upper[0], lower[0])", "total", ADDITIVE),
-    Saboteur(subsets, "_products", "grouped = ", "grouped = 2 * ", ADDITIVE),
+    Saboteur(ChunkTiles, "identity_scores", "-2 * self", "-self", ADDITIVE),
+    Saboteur(ChunkTiles, "identity_scores", ".add_(self.weight.sum(-1, keepdim=True))", "", ADDITIVE),
+    Saboteur(ChunkTiles, "identity_backward", "pulls.addcmul_(pulls, r, value=-1)", "pass", ADDITIVE),
+    Saboteur(ChunkTiles, "identity_backward", "to_keys.mul_(4", "to_keys.mul_(2", ADDITIVE),
+    Saboteur(ChunkTiles, "identity_backward", "to_queries.mul_(4 * self.weight)", "to_queries.mul_(4)", ADDITIVE),
+    Saboteur(ChunkTiles, "identity_backward", "- 2 * shares", "+ 2 * shares", ADDITIVE),
+    Saboteur(ChunkTiles, "_chunks", "_cut(width, most_keys)", "_cut(width, most_keys)[:1]", ADDITIVE),
+    Saboteur(ChunkTiles, "_chunks", "v[..., keys, :]", "v[..., keys, :].flip(-2)", ADDITIVE),
     Saboteur(AdditiveTiles, "_tanh_backward", ".neg_().add_(1)", ".neg_()", ADDITIVE, large=True),
     Saboteur(AdditiveTiles, "_tanh_scores", "range(self.query.shape[-1])", "range(1)", ADDITIVE, large=True),
     Saboteur(AdditiveTiles, "_within_reach", "<= self.reach and", "<= 99 * self.reach or", ADDITIVE, large=True),
@@ -170,7 +171,7 @@ def sound(scores: Sequence[str], backend: str, large: bool) -> bool:
 @pytest.fixture(autouse=True)
 def _small_tiles(monkeypatch):
     monkeypatch.setitem(sweep.TILE_ELEMENTS, "cpu", 1)
-    monkeypatch.setattr(subsets, "FEW_PAIRS", 0)
+    monkeypatch.setitem(chunks.CHUNK, "cpu", 2**10)
 
 
 @pytest.mark.parametrize("saboteur", BLOCKED, ids=str)

@@ -8,8 +8,8 @@ from benchmarks import pages
 from benchmarks.additive_figures import curves, explanations, files, lift_errors, page
 from benchmarks.additive_figures.__main__ import main
 
-from regard.backends.blocked.loops import LoopTiles
-from regard.backends.blocked.subsets import SubsetTiles
+from regard.backends.blocked import chunks
+from regard.backends.blocked.additive import TANH_ERROR, AdditiveTiles
 from regard.backends.fused.additive import plan, tables
 from regard.backends.fused.additive.lift import CELLS, WIDEST, lift_of
 from regard.scores.reach import OUTLIERS
@@ -141,7 +141,8 @@ def test_the_page_names_the_constants_of_the_code():
         f"in slabs of at most $2^{{{exact}}}$ pairs, lifted ones of $2^{{{lifted}}}$, or {tables.BLOCK} rows",
         f"from a table of {CELLS:,} cells",
         f"products of up to {WIDEST:,} entries",
-        "Up to $A = {:g}$ in float32, and {:g} in float64".format(*SubsetTiles.reaches.values()),
-        "activations of {:g} in float32 and {:g} in float64".format(*LoopTiles.reaches.values()),
+        f"about $2^{{{chunks.CHUNK['cpu'].bit_length() - 1}}}$ numbers",
+        f"errs by at most ${TANH_ERROR:g}\\,\\epsilon$ (`TANH_ERROR`)",
+        "activations of up to {:g} in float32 and {:g} in float64".format(*AdditiveTiles.reaches.values()),
     ):
         assert said in TEXT, said

@@ -14,11 +14,11 @@ from regard.watched import is_exporting
 # Below this many elements the textbook form in plain operations beats the fixed cost of an operator with tiles: on a
 # GPU, where an operation costs its launch and little else, far longer.
 SMALL = {"cpu": 2**16, "cuda": 2**27}
-# Tiles of an additive score take hundreds of operations: on a CPU its textbook form is faster up to here.
+# With a gradient the textbook form of an additive score is faster on a CPU up to here.
 SMALL_ADDITIVE = 2**19
 # The steps of a decoder: a few queries, one for each beam. The textbook form holds these few times the keys, and tiles
-# have nothing to share among so few rows.
-FEW_QUERIES, FEW_LIMIT = 8, 2**25
+# have nothing to share among so few rows. On a CPU, where a tanh is dear, additive scores have fewer.
+FEW_QUERIES, FEW_ADDITIVE, FEW_LIMIT = 8, 2, 2**25
 # From this many elements on a GPU's fused kernels, whose launch costs more than a few plain operations, are faster.
 FUSED_FROM: dict[type, int] = {DistanceForm: 2**25, AdditiveForm: 2**27}
 
@@ -94,6 +94,11 @@ def _is_fused(problem: Problem, log_mass: bool) -> bool:
 
 
 def _small(problem: Problem) -> int:
-    few = FEW_LIMIT if problem.queries <= FEW_QUERIES else 0
-    additive = SMALL_ADDITIVE if isinstance(problem.form, AdditiveForm) else 0
-    return max(few, additive, SMALL.get(problem.value.device.type, SMALL["cuda"]))
+    device = problem.value.device.type
+    is_additive = isinstance(problem.form, AdditiveForm)
+    few = FEW_ADDITIVE if is_additive and device == "cpu" else FEW_QUERIES
+    return max(
+        FEW_LIMIT if problem.queries <= few else 0,
+        SMALL_ADDITIVE if is_additive else 0,
+        SMALL.get(device, SMALL["cuda"]),
+    )

@@ -3,17 +3,17 @@
 import numpy as np
 import pytest
 import torch
-from tests.contracts.agreement import group_sums
 from tests.contracts.looped import in_plain_operations
 
-from regard.backends.blocked import subsets
+from regard.backends.blocked import chunks
 from regard.backends.blocked.additive import TANH_ERROR
+from regard.backends.blocked.chunks import ChunkTiles
 from regard.backends.blocked.loops import LoopTiles
-from regard.backends.blocked.subsets import SubsetTiles
+from regard.backends.blocked.memory import ALIGNMENT
 
 ALL = slice(0, 101), slice(0, 103)
 DTYPES = [torch.float32, torch.float64]
-WAYS = [SubsetTiles, LoopTiles]
+WAYS = [ChunkTiles, LoopTiles]
 
 
 @pytest.fixture(autouse=True)
@@ -37,18 +37,13 @@ def by_tanh(query, key, weight):
     return (hidden * weight.double().unsqueeze(-2)).sum(-1)
 
 
-@pytest.fixture(params=["1 at once", "4 at once", "96 at once", "loops"])
+@pytest.fixture(params=[2**11, 2**15, 2**21, "loops"])
 def way(request, monkeypatch):
-    """Products of one group at a time, of four and perhaps one at the end, or of all; or loops.
-
-    Two heads have so many pairs each.
-    """
+    """Chunks of a few pairs, of some rows and of the whole tile, their last ones shorter; or loops."""
     if request.param == "loops":
         return LoopTiles
-    at_once = int(request.param.split()[0])
-    monkeypatch.setattr(subsets, "FEW_PAIRS", 0 if at_once == 1 else 2 * 101 * 103)
-    monkeypatch.setattr(subsets, "FRACTIONS", at_once * 2 * 101 * 103)
-    return SubsetTiles
+    monkeypatch.setitem(chunks.CHUNK, "cpu", request.param)
+    return ChunkTiles
 
 
 @pytest.mark.parametrize("hidden", [1, 4, 7, 84])
@@ -73,7 +68,7 @@ def test_a_gradient_is_off_by_at_most_the_written_bound(way, dtype, share, hidde
     leaves = [x.double().requires_grad_() for x in operands]
     exact = torch.autograd.grad(by_tanh(*leaves), leaves, grad.double())
     each = TANH_ERROR * torch.finfo(dtype).eps
-    size, weight = grad.double().abs(), group_sums(operands[2].double().abs())
+    size, weight = grad.double().abs(), operands[2].double().abs()
     allowed = (
         size.sum(-1, keepdim=True) * weight,
         size.sum(-2).unsqueeze(-1) * weight,
@@ -85,8 +80,8 @@ def test_a_gradient_is_off_by_at_most_the_written_bound(way, dtype, share, hidde
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_group_keeps_the_bound_where_its_largest_activations_nearly_cancel(dtype, way):
-    """Every factor of the group is tiny there, and every exponent large; in long double, more exact than float64."""
+def test_the_bound_is_kept_where_the_largest_activations_nearly_cancel(dtype, way):
+    """One factor of uv is huge there, and the other tiny; in long double, more exact than float64."""
     for gap in (0.1, 0.5, 1.0):
         query = way.reaches[dtype] * (0.9 + 0.1 * torch.rand(200, 4)) * (2 * torch.randint(2, (200, 4)) - 1)
         key = (gap - query).clamp(-way.reaches[dtype], way.reaches[dtype])
@@ -120,34 +115,30 @@ def test_one_wild_token_leaves_the_others_alone(garbage, way):
     assert (scores[..., others].double() - exact).abs().max() <= allowed
 
 
-def test_no_tensor_has_a_hidden_axis_over_pairs(monkeypatch):
-    """A tile holds a numerator and a denominator for each pair; the textbook form would hold 64 hidden units.
-
-    A small tile holds those of several groups, up to a number that does not grow with the tile.
-    """
-    monkeypatch.setattr(subsets, "FEW_PAIRS", 0)
-    query, key, weight = drawn(1.0, 64, torch.float32, heads=1)
-    tiles = SubsetTiles([query, key, weight], [False] * 3)
-    known = {x.untyped_storage().data_ptr() for x in vars(tiles).values() if isinstance(x, torch.Tensor)}
+@pytest.mark.parametrize("most", [2**12, 2**16])
+@pytest.mark.parametrize("heads", [1, 3])
+@pytest.mark.parametrize("learns", [False, True])
+def test_no_tensor_has_more_numbers_with_a_hidden_axis_than_a_chunk(most, heads, learns, monkeypatch):
+    """The textbook form would hold a number for each of the tile's pairs and 64 hidden units."""
+    monkeypatch.setitem(chunks.CHUNK, "cpu", most)
+    query, key, weight = drawn(1.0, 64, torch.float32, heads)
+    tiles = ChunkTiles([query[:1], key[:1], weight], [learns] * 3)
     largest = 0
 
     class Watch(torch.utils._python_dispatch.TorchDispatchMode):
         def __torch_dispatch__(self, function, types, args=(), kwargs=None):
             nonlocal largest
             result = function(*args, **(kwargs or {}))
-            if isinstance(result, torch.Tensor) and result.untyped_storage().data_ptr() not in known:
-                largest = max(largest, result.nbytes)
+            if isinstance(result, torch.Tensor) and result.ndim > 3 and min(result.shape[-3:-1]) > 1:
+                largest = max(largest, result.numel())
             return result
 
     with Watch():
         tiles.scores(*ALL)
-    # Two numbers for each pair, of which a CPU is asked for some more than it uses.
-    assert 0 < largest <= 8 * query.dtype.itemsize * 101 * 103
-
-
-def test_units_are_grouped_and_ungrouped_without_loss():
-    tokens = torch.randn(2, 5, 7)
-    assert torch.equal(subsets._ungroup(subsets._by_group(tokens), tokens), tokens)
+        if learns:
+            tiles.backward(*ALL, torch.ones(heads, 101, 103))
+    assert most / 8 < largest <= most
+    assert tiles.memory.stretch.nbytes <= 4 * most + 2 * ALIGNMENT
 
 
 @pytest.mark.parametrize("way", WAYS)

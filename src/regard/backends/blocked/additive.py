@@ -1,7 +1,8 @@
 """Additive tiles: by an identity wherever activations are within its reach, by tanh itself elsewhere.
 
-An identity is exact up to rounding. What it promises: the sum over a few hidden units differs from sum_i w_i tanh(.) by
-at most TANH_ERROR eps sum_i |w_i|, and its derivative in each of their activations by as much.
+With u = e^(2a) and v = e^(2b), tanh(a + b) = 1 - 2r for r = 1 / (1 + uv), and its derivative is 4 (r - r^2): two
+exponentials for the tokens, and for a pair no more than a division. u, v and uv are rounded once each and r by its own
+division, so a tanh and its derivative err by a few eps.
 """
 
 from abc import abstractmethod
@@ -12,14 +13,14 @@ import torch
 from torch import Tensor
 
 from regard.backends.blocked.tiles import Tiles, add_shared
-from regard.shapes import accumulation_dtype
+from regard.shapes import accumulation_dtype, common_batch
 
-# Bound on the error of a sum of a few units and of its derivatives, in units of the dtype's eps and of their sum |w|.
-TANH_ERROR = 64.0
+# Bound on the error of a tanh and of its derivative, in units of the dtype's eps; of a score, times sum |w|.
+TANH_ERROR = 8.0
 
 
 def promised(dtype: torch.dtype) -> float:
-    """The bound on the error of a few units' sum, in units of their sum |w|, for inputs of that dtype."""
+    """The bound on the error of a tanh, for inputs of that dtype."""
     return TANH_ERROR * torch.finfo(accumulation_dtype(dtype)).eps
 
 
@@ -31,12 +32,13 @@ def keeps(tolerance: float | None, dtype: torch.dtype) -> bool:
 class AdditiveTiles(Tiles):
     """w' tanh(a + b) (eq. 12); operands a (query), b (key), w.
 
-    reaches: up to which |a| and |b| the identity keeps its promise, for each dtype.
+    u, v: (*batch, tokens, hidden) each. batch: that of the scores.
     """
 
     # A tile has a high cost at any size: fewer tiles are worth more than a smaller share of the cache.
     larger = 2
-    reaches: ClassVar[dict[torch.dtype, float]]
+    # Up to here e^(2a) is a normal number. A product uv may be infinite: its r is 0, as it should be.
+    reaches: ClassVar[dict[torch.dtype, float]] = {torch.float32: 43.0, torch.float64: 354.0}
 
     def __init__(self, operands: Sequence[Tensor], needs: Sequence[bool], tanh: bool = False) -> None:
         """tanh: take tanh in every tile."""
@@ -44,6 +46,8 @@ class AdditiveTiles(Tiles):
         self.query, self.key, self.weight = operands
         self.reach = -1.0 if tanh else self.reaches[self.query.dtype]
         self.query_reach, self.key_reach = _reach(self.query), _reach(self.key)
+        self.batch = common_batch(*operands)
+        self.u, self.v = (2 * self.query).exp_(), (2 * self.key).exp_()
 
     def scores(self, rows: slice, cols: slice) -> Tensor:
         """The sum over hidden units."""

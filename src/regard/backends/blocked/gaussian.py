@@ -56,6 +56,7 @@ class GaussianProduct:
 
     def scores(self, rows: slice, cols: slice) -> Tensor:
         """(*batch, rows, cols) in float32."""
-        exact, rounded = self.memory.at(rows, cols, self.batch, self.batch)
+        shape = (*self.batch, rows.stop - rows.start, cols.stop - cols.start)
+        exact, rounded = self.memory.at(shape, shape)
         torch.matmul(self.query[..., rows, :], self.key[..., cols], out=exact)
         return rounded.copy_(exact)

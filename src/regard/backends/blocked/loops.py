@@ -1,24 +1,18 @@
 """Additive tiles as loops over pairs and hidden units, which torch.compile writes in C++.
 
-With u = e^(2a) and v = e^(2b), tanh(a + b) = 1 - 2r for r = 1 / (1 + uv), and its derivative is 4 (r - r^2). Plain
-operations would store an r for each pair and unit; a loop has it in a register, and its division is far cheaper than
-the tanh of the textbook form. A compiler takes seconds: only calls from a program that is compiled itself come here
-(`operator.Statics`).
-
-u, v and uv are rounded once each and r by its own division: a tanh and its derivative err by a few eps.
+Plain operations store an r for each pair and unit; a loop has it in a register. A compiler takes seconds: only calls
+from a program that is compiled itself come here (`operator.Statics`).
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from types import FunctionType
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from regard.backends.blocked.additive import AdditiveTiles
-from regard.shapes import common_batch
 
 Loop = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, ...]]
 
@@ -43,15 +37,6 @@ def has_compiler() -> bool:
 
 class LoopTiles(AdditiveTiles):
     """A division for each pair and hidden unit."""
-
-    # Up to here e^(2a) is a normal number. A product uv may be infinite: its r is 0, as it should be.
-    reaches: ClassVar[dict[torch.dtype, float]] = {torch.float32: 43.0, torch.float64: 354.0}
-
-    def __init__(self, operands: Sequence[Tensor], needs: Sequence[bool], tanh: bool = False) -> None:
-        """One exponential for each token and unit; tanh: take tanh in every tile."""
-        super().__init__(operands, needs, tanh)
-        self.batch = common_batch(*operands)
-        self.u, self.v = (2 * self.query).exp_(), (2 * self.key).exp_()
 
     def identity_scores(self, rows: slice, cols: slice) -> Tensor:
         """sum_h w_h (1 - 2 r_h)."""

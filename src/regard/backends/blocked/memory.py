@@ -27,10 +27,9 @@ class TileMemory:
         self.dtypes = dtypes
         self.stretch = torch.empty(0, dtype=torch.uint8, device=device)
 
-    def at(self, rows: slice, cols: slice, *batches: Sequence[int]) -> list[Tensor]:
-        """For each dtype a tensor (*batch, rows, cols), one behind the other; a stretch that is too short grows."""
-        shapes = [(*batch, rows.stop - rows.start, cols.stop - cols.start) for batch in batches]
-        sizes = [math.prod(shape) * dtype.itemsize for shape, dtype in zip(shapes, self.dtypes, strict=True)]
+    def at(self, *shapes: Sequence[int]) -> list[Tensor]:
+        """A tensor of each shape and its dtype, one behind the other; a stretch that is too short grows."""
+        sizes = [math.prod(shape) * dtype.itemsize for shape, dtype in zip(shapes, self.dtypes, strict=False)]
         places = [0]
         for size in sizes:
             places.append(places[-1] + -(-size // ALIGNMENT) * ALIGNMENT)

@@ -13,9 +13,9 @@ from torch import Tensor
 from regard.backends.blocked import bounded
 from regard.backends.blocked import sweep as sweeps
 from regard.backends.blocked.additive import keeps
+from regard.backends.blocked.chunks import ChunkTiles
 from regard.backends.blocked.loops import LoopTiles, has_compiler
 from regard.backends.blocked.memory import hold_pages
-from regard.backends.blocked.subsets import SubsetTiles
 from regard.backends.blocked.tiles import DistanceTiles, DotTiles, Tiles
 from regard.backends.equations import full_precision
 from regard.backends.operator import Directions, operator, wants_gradient
@@ -175,7 +175,7 @@ def _tiles(tensors: Sequence[Tensor], statics: Statics, needs: Sequence[bool]) -
             return DotTiles(operands, needs, statics.scale, statics.softcap)
         case "additive":
             is_looped = statics.compiled and operands[0].device.type == "cpu" and has_compiler()
-            return (LoopTiles if is_looped else SubsetTiles)(operands, needs, statics.tanh)
+            return (LoopTiles if is_looped else ChunkTiles)(operands, needs, statics.tanh)
     return DistanceTiles(operands, needs, LINKS[statics.form], dtype)
 
 

@@ -179,7 +179,7 @@ class DistanceTiles(Tiles):
         if self.query.shape[-1] > WIDEST_DIFFERENCE:
             query, key = self.query[..., rows, :], self.key[..., cols, :]
             return torch.cdist(query, key, compute_mode="donot_use_mm_for_euclid_dist").square_()
-        total, _ = self.memory.at(rows, cols, self.batch, self.batch)
+        total, _ = self._rooms(rows, cols)
         differences = self._differences(rows, cols)
         torch.square(next(differences), out=total)
         for difference in differences:
@@ -190,9 +190,14 @@ class DistanceTiles(Tiles):
                 total.addcmul_(difference, difference)
         return total
 
+    def _rooms(self, rows: slice, cols: slice) -> list[Tensor]:
+        """Memory for two tensors (*batch, rows, cols)."""
+        shape = (*self.batch, rows.stop - rows.start, cols.stop - cols.start)
+        return self.memory.at(shape, shape)
+
     def _differences(self, rows: slice, cols: slice) -> Iterator[Tensor]:
         """q - k in each dimension, (*batch, rows, cols), one after the other in the same memory."""
-        _, out = self.memory.at(rows, cols, self.batch, self.batch)
+        _, out = self._rooms(rows, cols)
         queries, keys = self.query[..., rows, :].split(1, -1), self.key_columns[..., cols].split(1, -2)
         for query, key in zip(queries, keys, strict=True):
             yield torch.sub(query, key, out=out)
