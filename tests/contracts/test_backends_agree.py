@@ -3,9 +3,9 @@
 import pytest
 import torch
 from tests import bounds
+from tests.contracts.additive_ways import take_loops, take_units
 from tests.contracts.agreement import DTYPES, Case, build, disagreements, exact, watched
 from tests.contracts.cases import DOTS, MASKS, POSITIONED, SCORES
-from tests.contracts.looped import take_loops
 
 import regard
 from regard.backends import choice
@@ -100,8 +100,9 @@ def test_additive_blocks_agree_where_some_tiles_are_out_of_reach_of_the_identity
 @pytest.mark.parametrize("score", ADDITIVE)
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_loops_agree_with_the_reference(score, mask, dtype, monkeypatch):
-    take_loops(monkeypatch)
+@pytest.mark.parametrize("take", [take_loops, take_units])
+def test_every_way_of_additive_blocks_agrees_with_the_reference(score, mask, dtype, take, monkeypatch):
+    take(monkeypatch)
     assert disagreements(Case(score, mask, dtype), "blocked") == []
 
 

@@ -11,9 +11,9 @@ from functools import cache
 from typing import NamedTuple
 
 import pytest
+from tests.contracts.additive_ways import take_loops, take_units
 from tests.contracts.agreement import Case, disagreements
 from tests.contracts.judged import misjudged
-from tests.contracts.looped import take_loops
 
 from regard.backends import equations, torch_sdpa
 from regard.backends.blocked import bounded, chunks, loops, sweep
@@ -104,8 +104,8 @@ BLOCKED = [
     Saboteur(links.TricubeLink, "derivative", "-4.5 *", "-3 *", ("tricube",)),
     Saboteur(links.CosineLink, "derivative", "**2", "", ("cosine_kernel",)),
     # Identity A.
-    Saboteur(ChunkTiles, "identity_scores", "-2 * self", "-self", ADDITIVE),
-    Saboteur(ChunkTiles, "identity_scores", ".add_(self.weight.sum(-1, keepdim=True))", "", ADDITIVE),
+    Saboteur(ChunkTiles, "_add_chunks", "-2 * self", "-self", ADDITIVE),
+    Saboteur(ChunkTiles, "_add_chunks", ".add_(self.weight.sum(-1, keepdim=True))", "", ADDITIVE),
     Saboteur(ChunkTiles, "identity_backward", "pulls.addcmul_(pulls, r, value=-1)", "pass", ADDITIVE),
     Saboteur(ChunkTiles, "identity_backward", "to_keys.mul_(4", "to_keys.mul_(2", ADDITIVE),
     Saboteur(ChunkTiles, "identity_backward", "to_queries.mul_(4 * self.weight)", "to_queries.mul_(4)", ADDITIVE),
@@ -117,9 +117,17 @@ BLOCKED = [
     Saboteur(AdditiveTiles, "_within_reach", "<= self.reach and", "<= 99 * self.reach or", ADDITIVE, large=True),
 ]
 
+# Identity A in wide tiles.
+WIDE = [
+    Saboteur(ChunkTiles, "_add_units", "-2 * self.weight * u", "-2 * u", ADDITIVE),
+    Saboteur(ChunkTiles, "_add_units", "part.copy_", "part.zero_().sub", ADDITIVE),
+    Saboteur(ChunkTiles, "_add_units", "scores.add_(part)", "scores.copy_(part)", ADDITIVE),
+    Saboteur(ChunkTiles, "_add_units", "torch.add(u_h, v_h", "torch.sub(u_h, -2 * v_h", ADDITIVE),
+]
+
 # Identity A as compiled callers have it.
 LOOPS = [
-    Saboteur(loops, "_r", "1 / (1 + u", "1 / (2 + u", ADDITIVE),
+    Saboteur(loops, "_r", "u / (u + v)", "u / (u + 2 * v)", ADDITIVE),
     Saboteur(loops, "_scores", "1 - 2 *", "1 -", ADDITIVE),
     Saboteur(loops, "_pulls", "r - r * r", "r", ADDITIVE),
     Saboteur(loops, "_pulls", "1 - 2 * r", "2 * r", ADDITIVE),
@@ -179,6 +187,14 @@ def test_a_broken_blocked_backend_is_caught(saboteur, monkeypatch):
     assert sound(saboteur.scores, "blocked", saboteur.large), "the sound backend disagrees: nothing can be learnt"
     saboteur.strike(monkeypatch)
     assert complaints(saboteur.scores, "blocked", saboteur.large) != []
+
+
+@pytest.mark.parametrize("saboteur", WIDE, ids=str)
+def test_a_broken_wide_tile_is_caught(saboteur, monkeypatch):
+    take_units(monkeypatch)
+    assert complaints(saboteur.scores, "blocked", large=False) == [], "sound tiles disagree: nothing can be learnt"
+    saboteur.strike(monkeypatch)
+    assert complaints(saboteur.scores, "blocked", large=False) != []
 
 
 @pytest.mark.parametrize("saboteur", LOOPS, ids=str)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from tests.contracts.looped import in_plain_operations
+from tests.contracts.additive_ways import in_plain_operations, take_units
 
 from regard.backends.blocked import chunks
 from regard.backends.blocked.additive import TANH_ERROR
@@ -37,16 +37,20 @@ def by_tanh(query, key, weight):
     return (hidden * weight.double().unsqueeze(-2)).sum(-1)
 
 
-@pytest.fixture(params=[2**11, 2**15, 2**21, "loops"])
+@pytest.fixture(params=[2**11, 2**15, 2**21, "units", "loops"])
 def way(request, monkeypatch):
-    """Chunks of a few pairs, of some rows and of the whole tile, their last ones shorter; or loops."""
+    """Chunks of a few pairs, of some rows and of the whole tile, the last ones shorter; unit by unit; or loops."""
     if request.param == "loops":
         return LoopTiles
-    monkeypatch.setitem(chunks.CHUNK, "cpu", request.param)
+    if request.param == "units":
+        take_units(monkeypatch)
+        monkeypatch.setattr(chunks, "SUMMED", 32)
+    else:
+        monkeypatch.setitem(chunks.CHUNK, "cpu", request.param)
     return ChunkTiles
 
 
-@pytest.mark.parametrize("hidden", [1, 4, 7, 84])
+@pytest.mark.parametrize("hidden", [1, 7, 84, 1000])
 @pytest.mark.parametrize("share", [0.01, 0.1, 0.5, 1.0])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_score_is_off_by_at_most_the_written_bound(way, dtype, share, hidden):
@@ -141,11 +145,11 @@ def test_no_tensor_has_more_numbers_with_a_hidden_axis_than_a_chunk(most, heads,
     assert tiles.memory.stretch.nbytes <= 4 * most + 2 * ALIGNMENT
 
 
-@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("shared", [{0}, {1}, {2}, {0, 1}, {0, 2}, {1, 2}])
 def test_an_operand_that_heads_share_gets_the_gradients_of_all(shared, way):
     operands = [x[:1] if place in shared else x for place, x in enumerate(drawn(1.0, 7, torch.float64, heads=3))]
     tiles = way(operands, [True] * 3)
+    torch.testing.assert_close(tiles.scores(*ALL), by_tanh(*operands))
     grad = torch.randn(3, 101, 103, dtype=torch.float64)
     tiles.backward(*ALL, grad.clone())
     leaves = [x.clone().requires_grad_() for x in operands]

@@ -1,8 +1,8 @@
 """Additive tiles: by an identity wherever activations are within its reach, by tanh itself elsewhere.
 
-With u = e^(2a) and v = e^(2b), tanh(a + b) = 1 - 2r for r = 1 / (1 + uv), and its derivative is 4 (r - r^2): two
-exponentials for the tokens, and for a pair no more than a division. u, v and uv are rounded once each and r by its own
-division, so a tanh and its derivative err by a few eps.
+With u = e^(-2a) and v = e^(2b), tanh(a + b) = 1 - 2r for r = u / (u + v), and its derivative is 4 (r - r^2): an
+exponential for each token, and for a pair no more than a division. u, v, their sum and r are rounded once each, so a
+tanh and its derivative err by a few eps.
 """
 
 from abc import abstractmethod
@@ -37,7 +37,7 @@ class AdditiveTiles(Tiles):
 
     # A tile has a high cost at any size: fewer tiles are worth more than a smaller share of the cache.
     larger = 2
-    # Up to here e^(2a) is a normal number. A product uv may be infinite: its r is 0, as it should be.
+    # Up to here u, v and their sum are normal numbers.
     reaches: ClassVar[dict[torch.dtype, float]] = {torch.float32: 43.0, torch.float64: 354.0}
 
     def __init__(self, operands: Sequence[Tensor], needs: Sequence[bool], tanh: bool = False) -> None:
@@ -47,7 +47,7 @@ class AdditiveTiles(Tiles):
         self.reach = -1.0 if tanh else self.reaches[self.query.dtype]
         self.query_reach, self.key_reach = _reach(self.query), _reach(self.key)
         self.batch = common_batch(*operands)
-        self.u, self.v = (2 * self.query).exp_(), (2 * self.key).exp_()
+        self.u, self.v = (-2 * self.query).exp_(), (2 * self.key).exp_()
 
     def scores(self, rows: slice, cols: slice) -> Tensor:
         """The sum over hidden units."""

@@ -1,7 +1,7 @@
-"""Additive tiles in plain operations: an r for a chunk of a tile's pairs and for every hidden unit.
+"""Additive tiles in plain operations: r for a chunk of a tile at a time, small enough to stay in the cache.
 
-The textbook form goes through the same numbers by way of memory, and takes a tanh of each. A chunk stays in the cache,
-whatever the number of tokens, and is overwritten by the next one.
+The textbook form goes through the same numbers by way of memory, and takes a tanh of each. A chunk is all hidden units
+of some pairs, or one unit of all pairs of a wide tile; the next chunk overwrites it.
 """
 
 import math
@@ -14,49 +14,70 @@ from torch import Tensor
 from regard.backends.blocked.additive import AdditiveTiles
 from regard.backends.blocked.memory import TileMemory
 
-# Numbers in a chunk: fewer are not worth an operation, and more of them no cache holds. On a GPU: what keeps it busy.
+# Numbers in a chunk: fewer are not worth an operation, and more no cache holds. On a GPU: what keeps it busy.
 CHUNK = {"cpu": 2**21, "cuda": 2**26}
 # A sum over fewer queries than these would be written nearly as often as its terms are read.
 FEWEST_QUERIES = 8
+# From here on the scores of a tile are summed unit by unit, so many in one sum: a longer one would collect roundings.
+LONG_ROW, MANY_PAIRS, SUMMED = 128, 2**18, 32
 
 
 class Chunk(NamedTuple):
     """Some queries and keys of a tile, counted from its corner.
 
-    below: 1 + uv for each pair and unit, (*batch, queries, keys, hidden) without the axes that only weights have.
-    room: for as many with all axes, the same memory where that will do.
+    u: of the queries, (*batch, queries, 1, hidden). below: u + v for each pair and unit, (*batch, queries, keys,
+    hidden) without the axes that only weights have. room: for as many with all axes, the same memory where that will
+    do.
     """
 
     queries: slice
     keys: slice
+    u: Tensor
     below: Tensor
     room: Tensor
 
 
 class ChunkTiles(AdditiveTiles):
-    """A handful of passes over each chunk: a product, a division, sums."""
+    """A handful of passes over each chunk: a sum, a division, sums."""
 
     def __init__(self, operands: Sequence[Tensor], needs: Sequence[bool], tanh: bool = False) -> None:
         """tanh: take tanh in every tile."""
         super().__init__(operands, needs, tanh)
-        self.one = self.u.new_ones(())
         self.memory = TileMemory(self.u.device, self.u.dtype, self.u.dtype)
 
     def identity_scores(self, rows: slice, cols: slice) -> Tensor:
-        """sum_h w_h - sum_h 2 w_h r_h."""
-        scores = self.u.new_empty(*self.batch, rows.stop - rows.start, cols.stop - cols.start)
+        """sum_h w_h (1 - 2 r_h)."""
+        scores = self.u.new_zeros(*self.batch, rows.stop - rows.start, cols.stop - cols.start)
+        is_wide = scores.shape[-1] >= LONG_ROW and scores.numel() >= MANY_PAIRS
+        (self._add_units if is_wide else self._add_chunks)(scores, rows, cols)
+        return scores
+
+    def _add_units(self, scores: Tensor, rows: slice, cols: slice) -> None:
+        """Unit by unit for all pairs: over a long row, nothing is faster than a number added to it."""
+        u, v = self.u[..., rows, :], self.v[..., cols, :]
+        u, v, above = (x.movedim(-1, 0).contiguous() for x in (u, v, -2 * self.weight * u))
+        u, v, above = u.unsqueeze(-1), v.unsqueeze(-2), above.unsqueeze(-1)
+        below, part = self.memory.at(torch.broadcast_shapes(u.shape, v.shape)[1:], scores.shape)
+        for units in _cut(len(u), SUMMED):
+            part.copy_(self.weight[..., units].sum(-1, keepdim=True))
+            for u_h, v_h, above_h in zip(u[units], v[units], above[units], strict=True):
+                part.addcdiv_(above_h, torch.add(u_h, v_h, out=below))
+            scores.add_(part)
+
+    def _add_chunks(self, scores: Tensor, rows: slice, cols: slice) -> None:
+        """All units for some pairs at a time."""
         doubled = -2 * self.weight.unsqueeze(-2)
-        for queries, keys, below, room in self._chunks(rows, cols, apart=False):
-            torch.sum(torch.div(doubled, below, out=room), -1, out=scores[..., queries, keys])
-        return scores.add_(self.weight.sum(-1, keepdim=True))
+        for queries, keys, u, below, room in self._chunks(rows, cols, apart=False):
+            torch.sum(torch.div(doubled * u, below, out=room), -1, out=scores[..., queries, keys])
+        scores.add_(self.weight.sum(-1, keepdim=True))
 
     def identity_backward(self, rows: slice, cols: slice, grad: Tensor) -> None:
         """Sums of dS r and dS (r - r^2): dw = sum dS (1 - 2r) over all pairs, da = 4 w sum dS (r - r^2) over keys."""
         to_queries = grad.new_zeros(*self.batch, rows.stop - rows.start, self.u.shape[-1])
         to_keys = grad.new_zeros(*self.batch, cols.stop - cols.start, self.u.shape[-1])
         shares = torch.zeros_like(to_queries)
-        for queries, keys, below, pulls in self._chunks(rows, cols, apart=True):
-            r = below.reciprocal_()
+        for queries, keys, u, below, pulls in self._chunks(rows, cols, apart=True):
+            r = torch.div(u, below, out=below)
             torch.mul(r, grad[..., queries, keys, None], out=pulls)
             if self.needs[2]:
                 shares[..., queries, :].add_(pulls.sum(-2))
@@ -79,12 +100,13 @@ class ChunkTiles(AdditiveTiles):
         most_queries = max(pairs // most_keys, 1)
         rooms = {}
         for queries in _cut(height, most_queries):
+            of_queries = u[..., queries, :, :]
             for keys in _cut(width, most_keys):
                 size = queries.stop - queries.start, keys.stop - keys.start, hidden
                 if size not in rooms:
                     rooms[size] = self.memory.at(*((*batch, *size) for batch in batches))
-                below = torch.addcmul(self.one, u[..., queries, :, :], v[..., keys, :], out=rooms[size][0])
-                yield Chunk(queries, keys, below, rooms[size][-1])
+                below = torch.add(of_queries, v[..., keys, :], out=rooms[size][0])
+                yield Chunk(queries, keys, of_queries, below, rooms[size][-1])
 
 
 def _cut(whole: int, size: int) -> list[slice]:

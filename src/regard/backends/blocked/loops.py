@@ -74,8 +74,9 @@ def _pulls(u: Tensor, v: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _r(u: Tensor, v: Tensor) -> Tensor:
-    """1 / (1 + uv), (batch, queries, keys, hidden)."""
-    return 1 / (1 + u.unsqueeze(-2) * v.unsqueeze(-3))
+    """u / (u + v), (batch, queries, keys, hidden); r - r^2 is the same for v / (v + u)."""
+    u, v = u.unsqueeze(-2), v.unsqueeze(-3)
+    return u / (u + v)
 
 
 def run(loop: Loop, u: Tensor, v: Tensor, other: Tensor) -> tuple[Tensor, ...]:
