@@ -10,7 +10,14 @@ from regard import Mask, RegardError
 from regard.pooling import everyday
 
 SCORES = ["scaled_dot", "dot", regard.scores.ScaledDot(), regard.scores.ScaledDot(0.3), regard.scores.Dot()]
-MASKS = {"none": None, "causal": Mask.causal(), "top_left": Mask.causal("top_left")}
+MASKS = {
+    "none": None,
+    "causal": Mask.causal(),
+    "top_left": Mask.causal("top_left"),
+    "lengths": Mask.lengths(torch.tensor([3, 7])),
+    "nothing": Mask.lengths(torch.tensor([0, 9])),
+    "one length": Mask.lengths(torch.tensor([4])),
+}
 
 
 def tokens(*shape, dtype=torch.float32):
@@ -39,7 +46,9 @@ OTHER = {
     "sink": {"score": regard.scores.ScaledDot(sink=3)},
     "rotary": {"score": regard.scores.Rotary("dot")},
     "callable": {"score": lambda query, key: query @ key.mT},
-    "lengths": {"mask": Mask.lengths(torch.tensor([3, 7]))},
+    "lengths of heads": {"mask": Mask.lengths(torch.tensor([[3, 7, 2], [1, 1, 1]]))},
+    "lengths of queries": {"mask": Mask.lengths_per_query(torch.tensor([[1, 2, 3, 4, 5, 6, 7]]))},
+    "keys": {"mask": Mask.keys(torch.ones(2, 7, dtype=torch.bool))},
     "window": {"mask": Mask.window(None, 1)},
     "short window": {"mask": Mask.window(3, 0)},
     "anticausal": {"mask": ~Mask.causal()},
@@ -95,6 +104,31 @@ def test_who_asks_for_more_gets_it(settings, monkeypatch):
 def test_a_wrong_setting_is_still_refused(dropout):
     with pytest.raises(RegardError, match="dropout: got"):
         regard.attend(*tokens(2, 3, 7, 5), dropout=dropout)
+
+
+@pytest.mark.parametrize("learns", [False, True])
+@pytest.mark.parametrize("garbage", [1e30, -3e38])
+def test_padding_may_hold_any_finite_garbage(learns, garbage):
+    clean, dirty = (tokens(2, 3, 7, 5) for _ in range(2))
+    with torch.no_grad():
+        for x in dirty[1:]:
+            x[0, :, 3:] = garbage
+    results = []
+    with torch.set_grad_enabled(learns):
+        for inputs in (clean, dirty):
+            output = everyday.pool(*inputs, "scaled_dot", MASKS["lengths"])
+            results.append([output, *(torch.autograd.grad(output.sum(), inputs) if learns else ())])
+    for left, right in zip(*results, strict=True):
+        assert torch.equal(left, right)
+
+
+def test_many_numbers_are_looked_at_before_padding_is_blanked():
+    assert everyday.pool(*tokens(2, 3, 700, 5), "scaled_dot", Mask.lengths(torch.tensor([3, 7]))) is None
+
+
+def test_lengths_that_do_not_fit_are_refused():
+    with pytest.raises(RegardError, match=r"Mask\.lengths: got"):
+        regard.attend(*tokens(2, 3, 7, 5), mask=Mask.lengths(torch.tensor([3, 7, 1])))
 
 
 def test_one_compiled_program_serves_as_many_keys_as_queries_and_others():

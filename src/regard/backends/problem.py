@@ -106,10 +106,10 @@ class Problem(NamedTuple):
             return self._replace(mask=mask)
         if not isinstance(form, CallableForm):
             # A user's function might divide by the norm of a key, or take its logarithm: it sees keys as they came.
-            form = form._replace(key=_blank(form.key, real))
+            form = form._replace(key=blank(form.key, real))
         # Without a gradient 0 * garbage is 0 by itself; a GPU's kernels may give a row without keys other weights.
         if is_differentiated or device.type != "cpu":
-            value = _blank(value, real)
+            value = blank(value, real)
         return self._replace(form=form, value=value, mask=mask)
 
     def _may_be_differentiated(self) -> bool:
@@ -177,7 +177,7 @@ def _of_rank(tensor: Tensor, rank: int) -> Tensor:
     return tensor if tensor.ndim == rank else tensor.reshape((1,) * (rank - tensor.ndim) + tensor.shape)
 
 
-def _blank(tokens: Tensor, real: Tensor) -> Tensor:
+def blank(tokens: Tensor, real: Tensor) -> Tensor:
     """tokens: (*batch, keys, dim), real: bool (*batch, keys, 1); tokens shared along an axis stay shared.
 
     A product is several times faster than masked_fill on a CPU, and the same for finite tokens.

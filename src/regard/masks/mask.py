@@ -221,6 +221,12 @@ class Mask:
                 return real
         return None
 
+    def kept_padding(self, batch: tuple[int, ...], keys: int, device: torch.device) -> Tensor | None:
+        """bool (*batch or 1, 1, keys), True at real tokens, where the mask says no more and is kept for such a call."""
+        word = self._word
+        kept = word.kept(Call(batch, keys, keys, device)) if isinstance(word, tensors.Lengths) else None
+        return None if kept is None else kept.allowed
+
     @property
     def is_causal(self) -> bool:
         """Whether it says no more than that query i sees the keys up to its own position."""

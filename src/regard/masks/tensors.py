@@ -33,23 +33,25 @@ class Lengths(Word):
     def place(self, call: Call) -> placed.Placed:
         if self.per_query:
             return placed.Lengths(lead(self.name, self.lengths, call, "queries", (call.queries, 1)))
-        if self._is_short(call):
-            kept = _place_of(tuple(self.lengths.tolist()), call.batch, call.keys)
-            if not kept:
-                kept.append(self._evaluated(call))
-            return kept[0]
-        return placed.Lengths(lead(self.name, self.lengths, call, "", (1, 1)))
+        return self.kept(call) or placed.Lengths(lead(self.name, self.lengths, call, "", (1, 1)))
 
-    def _is_short(self, call: Call) -> bool:
-        """Readable is asked first: a tracer would note the sizes, and refuse others."""
+    def kept(self, call: Call) -> placed.Dense | None:
+        """The mask of a few lengths, made once for all that are equal; None where lengths are not such."""
         lengths = self.lengths
-        return (
-            is_readable(lengths)
-            and lengths.device == call.device
-            and lengths.ndim == 1
-            and lengths.shape[0] <= MOST_ROWS
-            and lengths.shape[0] * call.keys <= MOST_ENTRIES
-        )
+        # Readable is asked first: a tracer would note the sizes, and refuse others.
+        if (
+            self.per_query
+            or not is_readable(lengths)
+            or lengths.device != call.device
+            or lengths.ndim != 1
+            or lengths.shape[0] > MOST_ROWS
+            or lengths.shape[0] * call.keys > MOST_ENTRIES
+        ):
+            return None
+        kept = _place_of(tuple(lengths.tolist()), call.batch, call.keys)
+        if not kept:
+            kept.append(self._evaluated(call))
+        return kept[0]
 
     def _evaluated(self, call: Call) -> placed.Dense:
         """What is kept may meet a backward pass later, and belongs to no mode that happens to be on."""

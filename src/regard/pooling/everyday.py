@@ -1,4 +1,4 @@
-"""The everyday call: dot products of tokens of one shape, all seen or causally, straight to torch.
+"""The everyday call: dot products of tokens of one shape, all seen, causally or but for padding, straight to torch.
 
 On a GPU a short call waits for Python: what the way of every other call costs would be a sixth of it.
 """
@@ -7,30 +7,49 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from regard.backends.problem import FEW_NUMBERS, blank
 from regard.masks import Mask
 from regard.scores.dot import Dot, ScaledDot
 from regard.scores.names import ScoreLike, named_score
-from regard.shapes import FLOATS, is_autocast
+from regard.shapes import FLOATS
 
 
 def pool(query: Tensor, key: Tensor, value: Tensor, score: ScoreLike, mask: Mask | None) -> Tensor | None:
     """The pooled values, (batch, heads, queries, dim) (eq. 1); None where there is more to check, prepare or choose."""
-    if mask is not None and not (isinstance(mask, Mask) and mask.is_causal):
-        return None
     # A compiler would note that there are as many queries as keys.
-    if torch.compiler.is_compiling() or not _are_alike(query, key, value):
+    if torch.compiler.is_compiling() or torch._C._is_any_autocast_enabled() or not _are_alike(query, key, value):
         return None
-    score = named_score(score) if isinstance(score, str) else score
-    # A class of somebody's own may prepare tokens in its own way.
-    if not isinstance(score, ScaledDot) or type(score) not in (ScaledDot, Dot):
+    scale = None
+    if type(score) is not str or score != "scaled_dot":
+        score = named_score(score) if isinstance(score, str) else score
+        # A class of somebody's own may prepare tokens in its own way.
+        if type(score) not in (ScaledDot, Dot) or score.softcap is not None or score.sink is not None:
+            return None
+        scale = score.scale
+    if mask is None:
+        return functional.scaled_dot_product_attention(query, key, value, scale=scale)
+    if not isinstance(mask, Mask):
         return None
-    if score.softcap is not None or score.sink is not None:
+    if mask.is_causal:
+        return functional.scaled_dot_product_attention(query, key, value, is_causal=True, scale=scale)
+    return _pool_padded(query, key, value, scale, mask)
+
+
+def _pool_padded(query: Tensor, key: Tensor, value: Tensor, scale: float | None, mask: Mask) -> Tensor | None:
+    """Where the mask of a few lengths is found again, and padding is blanked in less time than it is looked at."""
+    if query.numel() >= FEW_NUMBERS:
         return None
-    return functional.scaled_dot_product_attention(query, key, value, is_causal=mask is not None, scale=score.scale)
+    allowed = mask.kept_padding(tuple(query.shape[:2]), query.shape[2], query.device)
+    if allowed is None:
+        return None
+    key = blank(key, allowed.mT)
+    if torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad):
+        value = blank(value, allowed.mT)
+    return functional.scaled_dot_product_attention(query, key, value, allowed, scale=scale)
 
 
 def _are_alike(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Whether the three are torch's own, of one shape, dtype and device, not empty, and autocast leaves them alone."""
+    """Whether the three are torch's own, of one shape, dtype and device, and not empty."""
     return (
         type(query) is type(key) is type(value) is Tensor
         and query.dtype is key.dtype is value.dtype
@@ -39,5 +58,4 @@ def _are_alike(query: Tensor, key: Tensor, value: Tensor) -> bool:
         and query.shape == key.shape == value.shape
         and query.numel() > 0
         and query.device == key.device == value.device
-        and not is_autocast(query.device)
     )
