@@ -81,10 +81,9 @@ def _fit(layer: "MultiHeadAttention", query: Tensor, weight: Tensor, out_weight:
 def _is_plain(layer: "MultiHeadAttention", score: nn.Module | None) -> bool:
     """Whether the layer is the scaled dot product of eq. 14 and nothing more."""
     return (
-        type(score) is ScaledDot
+        isinstance(score, ScaledDot)
+        and score.is_bare
         and score.scale is None
-        and score.softcap is None
-        and score.sink is None
         and layer._buffers.get("head_gate", layer) is None  # a gate that learns is no buffer
         and layer.position_bias is None
         and layer.heads == layer.kv_heads

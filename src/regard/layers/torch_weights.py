@@ -92,7 +92,7 @@ def _does_as(module: nn.Module, kind: type[nn.Module]) -> bool:
 
 def _check_layer(layer: "MultiHeadAttention") -> None:
     score, dim = layer.score, layer.input.inputs[0]
-    plain = type(score) is ScaledDot and score.scale is None and score.softcap is None and score.sink is None
+    plain = isinstance(score, ScaledDot) and score.is_bare and score.scale is None
     linear = _does_as(layer.output, nn.Linear) and _does_as(layer.input, Projections)
     wider = layer.heads * layer.head_dim != dim or (linear and layer.output.out_features != dim)
     reasons = {

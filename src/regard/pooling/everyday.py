@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from regard.backends.problem import FEW_NUMBERS, blank
 from regard.masks import Mask
-from regard.scores.dot import Dot, ScaledDot
+from regard.scores.dot import ScaledDot
 from regard.scores.names import ScoreLike, named_score
 from regard.shapes import FLOATS
 
@@ -22,8 +22,7 @@ def pool(query: Tensor, key: Tensor, value: Tensor, score: ScoreLike, mask: Mask
     scale = None
     if type(score) is not str or score != "scaled_dot":
         score = named_score(score) if isinstance(score, str) else score
-        # A class of somebody's own may prepare tokens in its own way.
-        if type(score) not in (ScaledDot, Dot) or score.softcap is not None or score.sink is not None:
+        if not (isinstance(score, ScaledDot) and score.is_bare):
             return None
         scale = score.scale
     if mask is None:

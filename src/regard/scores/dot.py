@@ -31,6 +31,11 @@ class ScaledDot(Score):
             check_int("sink", sink)
         self.sink = None if sink is None else nn.Parameter(torch.zeros(sink))
 
+    @property
+    def is_bare(self) -> bool:
+        """Whether it is a product and its scale; a class of somebody's own may prepare tokens in its own way."""
+        return type(self) in (ScaledDot, Dot) and self.softcap is None and self.sink is None
+
     def pair(self, query: Tensor, key: Tensor) -> DotForm:
         """A dot product with its scale."""
         dim, scale = query.shape[-1], self.scale
