@@ -17,6 +17,8 @@ MASKS = {
     "lengths": Mask.lengths(torch.tensor([3, 7])),
     "nothing": Mask.lengths(torch.tensor([0, 9])),
     "one length": Mask.lengths(torch.tensor([4])),
+    "lengths of heads": Mask.lengths(torch.tensor([[3, 7, 2], [1, 1, 1]])),
+    "keys": Mask.keys(torch.arange(14).view(2, 7) % 3 > 0),
 }
 
 
@@ -46,9 +48,8 @@ OTHER = {
     "sink": {"score": regard.scores.ScaledDot(sink=3)},
     "rotary": {"score": regard.scores.Rotary("dot")},
     "callable": {"score": lambda query, key: query @ key.mT},
-    "lengths of heads": {"mask": Mask.lengths(torch.tensor([[3, 7, 2], [1, 1, 1]]))},
     "lengths of queries": {"mask": Mask.lengths_per_query(torch.tensor([[1, 2, 3, 4, 5, 6, 7]]))},
-    "keys": {"mask": Mask.keys(torch.ones(2, 7, dtype=torch.bool))},
+    "real and causal": {"mask": Mask.keys(torch.ones(2, 7, dtype=torch.bool)) & Mask.causal()},
     "window": {"mask": Mask.window(None, 1)},
     "short window": {"mask": Mask.window(3, 0)},
     "anticausal": {"mask": ~Mask.causal()},

@@ -99,7 +99,7 @@ class Problem(NamedTuple):
                 return self
             real = ~_of_rank(padding, self.value.ndim)
         else:
-            mask = _evaluated(mask, self.value)
+            mask = evaluated(mask, self.value)
             real = mask.allowed.mT
         form, value, is_differentiated = self.form, self.value, self._may_be_differentiated()
         if isinstance(form, DotForm) and _cannot_overflow(form, value, real, is_differentiated):
@@ -117,13 +117,19 @@ class Problem(NamedTuple):
         form, bias = self.form, self.bias
         if not torch.is_grad_enabled():
             return False
-        if form.query.requires_grad or form.key.requires_grad or self.value.requires_grad:
-            return True
-        if torch._C._are_functorch_transforms_active():
+        if may_be_differentiated(form.query, form.key, self.value):
             return True
         if bias is None and isinstance(form, DotForm):  # a short call would notice the slower questions
             return False
         return self.is_code or any(isinstance(x, Tensor) and x.requires_grad for x in (*self.parameters, bias))
+
+
+def may_be_differentiated(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Whether a gradient of these may be asked for; a transform does not say."""
+    if not torch.is_grad_enabled():
+        return False
+    wanted = query.requires_grad or key.requires_grad or value.requires_grad
+    return wanted or torch._C._are_functorch_transforms_active()
 
 
 def batch_of(form: Form, value: Tensor) -> tuple[int, ...]:
@@ -165,7 +171,7 @@ def _is_within(tensor: Tensor, limit: float) -> bool:
     return -limit < float(low) and float(high) < limit
 
 
-def _evaluated(mask: Placed, value: Tensor) -> Dense:
+def evaluated(mask: Placed, value: Tensor) -> Dense:
     """A mask that is the same for every query, as what it says of each key: (*batch or 1, 1, keys)."""
     if not isinstance(mask, Dense) or mask.allowed.ndim != value.ndim:
         mask = Dense(_of_rank(mask.tile(slice(0, 1), slice(0, value.shape[-2]), value.device), value.ndim))

@@ -221,11 +221,11 @@ class Mask:
                 return real
         return None
 
-    def kept_padding(self, batch: tuple[int, ...], keys: int, device: torch.device) -> Tensor | None:
-        """bool (*batch or 1, 1, keys), True at real tokens, where the mask says no more and is kept for such a call."""
+    @property
+    def is_padding(self) -> bool:
+        """Whether it says no more than which keys are real tokens, in one of the words for that."""
         word = self._word
-        kept = word.kept(Call(batch, keys, keys, device)) if isinstance(word, tensors.Lengths) else None
-        return None if kept is None else kept.allowed
+        return isinstance(word, tensors.Keys) or (isinstance(word, tensors.Lengths) and not word.per_query)
 
     @property
     def is_causal(self) -> bool:

@@ -33,15 +33,14 @@ class Lengths(Word):
     def place(self, call: Call) -> placed.Placed:
         if self.per_query:
             return placed.Lengths(lead(self.name, self.lengths, call, "queries", (call.queries, 1)))
-        return self.kept(call) or placed.Lengths(lead(self.name, self.lengths, call, "", (1, 1)))
+        return self._kept(call) or placed.Lengths(lead(self.name, self.lengths, call, "", (1, 1)))
 
-    def kept(self, call: Call) -> placed.Dense | None:
+    def _kept(self, call: Call) -> placed.Dense | None:
         """The mask of a few lengths, made once for all that are equal; None where lengths are not such."""
         lengths = self.lengths
         # Readable is asked first: a tracer would note the sizes, and refuse others.
         if (
-            self.per_query
-            or not is_readable(lengths)
+            not is_readable(lengths)
             or lengths.device != call.device
             or lengths.ndim != 1
             or lengths.shape[0] > MOST_ROWS

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from regard.backends.problem import FEW_NUMBERS, blank
+from regard.backends.problem import FEW_NUMBERS, blank, evaluated, may_be_differentiated
 from regard.masks import Mask
 from regard.scores.dot import ScaledDot
 from regard.scores.names import ScoreLike, named_score
@@ -31,20 +31,21 @@ def pool(query: Tensor, key: Tensor, value: Tensor, score: ScoreLike, mask: Mask
         return None
     if mask.is_causal:
         return functional.scaled_dot_product_attention(query, key, value, is_causal=True, scale=scale)
-    return _pool_padded(query, key, value, scale, mask)
+    # On a CPU much padding is blanked only where it must be, which is another question.
+    if mask.is_padding and (query.device.type != "cpu" or query.numel() < FEW_NUMBERS):
+        return _pool_padded(query, key, value, scale, mask)
+    return None
 
 
-def _pool_padded(query: Tensor, key: Tensor, value: Tensor, scale: float | None, mask: Mask) -> Tensor | None:
-    """Where the mask of a few lengths is found again, and padding is blanked in less time than it is looked at."""
-    if query.numel() >= FEW_NUMBERS:
-        return None
-    allowed = mask.kept_padding(tuple(query.shape[:2]), query.shape[2], query.device)
-    if allowed is None:
-        return None
-    key = blank(key, allowed.mT)
-    if torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad):
-        value = blank(value, allowed.mT)
-    return functional.scaled_dot_product_attention(query, key, value, allowed, scale=scale)
+def _pool_padded(query: Tensor, key: Tensor, value: Tensor, scale: float | None, mask: Mask) -> Tensor:
+    """With blank padding, as `Problem.without_padding` has it."""
+    *batch, tokens, _ = query.shape
+    placed = mask.place(batch=tuple(batch), queries=tokens, keys=tokens, device=query.device)
+    allowed = evaluated(placed, value).allowed
+    real = allowed.mT
+    if query.device.type != "cpu" or may_be_differentiated(query, key, value):
+        value = blank(value, real)
+    return functional.scaled_dot_product_attention(query, blank(key, real), value, allowed, scale=scale)
 
 
 def _are_alike(query: Tensor, key: Tensor, value: Tensor) -> bool:
