@@ -105,7 +105,7 @@ BLOCKED = [
     Saboteur(links.CosineLink, "derivative", "**2", "", ("cosine_kernel",)),
     # Identity A.
     Saboteur(ChunkTiles, "_add_chunks", "-2 * self", "-self", ADDITIVE),
-    Saboteur(ChunkTiles, "_add_chunks", ".add_(self.weight.sum(-1, keepdim=True))", "", ADDITIVE),
+    Saboteur(ChunkTiles, "_add_chunks", ".add_(self.share.sum(-1, keepdim=True))", "", ADDITIVE),
     Saboteur(ChunkTiles, "identity_backward", "pulls.addcmul_(pulls, r, value=-1)", "pass", ADDITIVE),
     Saboteur(ChunkTiles, "identity_backward", "to_keys.mul_(4", "to_keys.mul_(2", ADDITIVE),
     Saboteur(ChunkTiles, "identity_backward", "to_queries.mul_(4 * self.weight)", "to_queries.mul_(4)", ADDITIVE),
@@ -119,7 +119,7 @@ BLOCKED = [
 
 # Identity A in wide tiles.
 WIDE = [
-    Saboteur(ChunkTiles, "_add_units", "-2 * self.weight * u", "-2 * u", ADDITIVE),
+    Saboteur(ChunkTiles, "_add_units", "-2 * self.share * u", "-2 * u", ADDITIVE),
     Saboteur(ChunkTiles, "_add_units", "part.copy_", "part.zero_().sub", ADDITIVE),
     Saboteur(ChunkTiles, "_add_units", "scores.add_(part)", "scores.copy_(part)", ADDITIVE),
     Saboteur(ChunkTiles, "_add_units", "torch.add(u_h, v_h", "torch.sub(u_h, -2 * v_h", ADDITIVE),

@@ -96,6 +96,17 @@ def test_the_bound_is_kept_where_the_largest_activations_nearly_cancel(dtype, wa
         assert np.abs(found - exact).max() <= TANH_ERROR * torch.finfo(dtype).eps * np.abs(w).sum()
 
 
+@pytest.mark.parametrize("size", [1e-30, 1e-6, 1e6, 1e30])
+@pytest.mark.parametrize("share", [0.1, 1.0])
+def test_the_bound_is_kept_for_weights_of_any_size(way, size, share):
+    query, key, weight = drawn(share * way.reaches[torch.float32], 84, torch.float32)
+    weight *= size * torch.randn(weight.shape)
+    weight[..., 0] *= 1e-6
+    found = way([query, key, weight], [False] * 3).scores(*ALL).double()
+    allowed = TANH_ERROR * torch.finfo(torch.float32).eps * weight.double().abs().sum(-1).max()
+    assert (found - by_tanh(query, key, weight)).abs().max() <= allowed
+
+
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_tiles_beyond_the_reach_take_tanh_and_stay_exact(dtype, way):

@@ -44,32 +44,35 @@ class ChunkTiles(AdditiveTiles):
         """tanh: take tanh in every tile."""
         super().__init__(operands, needs, tanh)
         self.memory = TileMemory(self.u.device, self.u.dtype, self.u.dtype)
+        # A numerator w u may be of any size, unless w is of size 1.
+        self.largest = self.weight.abs().amax(-1, keepdim=True)
+        self.share = self.weight / self.largest.clamp_min(torch.finfo(self.u.dtype).tiny)
 
     def identity_scores(self, rows: slice, cols: slice) -> Tensor:
         """sum_h w_h (1 - 2 r_h)."""
         scores = self.u.new_zeros(*self.batch, rows.stop - rows.start, cols.stop - cols.start)
         is_wide = scores.shape[-1] >= LONG_ROW and scores.numel() >= MANY_PAIRS
         (self._add_units if is_wide else self._add_chunks)(scores, rows, cols)
-        return scores
+        return scores.mul_(self.largest)
 
     def _add_units(self, scores: Tensor, rows: slice, cols: slice) -> None:
         """Unit by unit for all pairs: over a long row, nothing is faster than a number added to it."""
         u, v = self.u[..., rows, :], self.v[..., cols, :]
-        u, v, above = (x.movedim(-1, 0).contiguous() for x in (u, v, -2 * self.weight * u))
+        u, v, above = (x.movedim(-1, 0).contiguous() for x in (u, v, -2 * self.share * u))
         u, v, above = u.unsqueeze(-1), v.unsqueeze(-2), above.unsqueeze(-1)
         below, part = self.memory.at(torch.broadcast_shapes(u.shape, v.shape)[1:], scores.shape)
         for units in _cut(len(u), SUMMED):
-            part.copy_(self.weight[..., units].sum(-1, keepdim=True))
+            part.copy_(self.share[..., units].sum(-1, keepdim=True))
             for u_h, v_h, above_h in zip(u[units], v[units], above[units], strict=True):
                 part.addcdiv_(above_h, torch.add(u_h, v_h, out=below))
             scores.add_(part)
 
     def _add_chunks(self, scores: Tensor, rows: slice, cols: slice) -> None:
         """All units for some pairs at a time."""
-        doubled = -2 * self.weight.unsqueeze(-2)
+        doubled = -2 * self.share.unsqueeze(-2)
         for queries, keys, u, below, room in self._chunks(rows, cols, apart=False):
             torch.sum(torch.div(doubled * u, below, out=room), -1, out=scores[..., queries, keys])
-        scores.add_(self.weight.sum(-1, keepdim=True))
+        scores.add_(self.share.sum(-1, keepdim=True))
 
     def identity_backward(self, rows: slice, cols: slice, grad: Tensor) -> None:
         """Sums of dS r and dS (r - r^2): dw = sum dS (1 - 2r) over all pairs, da = 4 w sum dS (r - r^2) over keys."""
