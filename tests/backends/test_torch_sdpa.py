@@ -195,3 +195,19 @@ def test_a_row_without_keys_is_0_with_gradient_0(said, dtype, dropout):
         exact = regard.attend(*(x.double() for x in leaves), mask=Mask.keep(seen), backend="reference")
         reference = regard.attend(*leaves, mask=Mask.keep(seen), backend="reference")
         bounds.assert_as_good(output, reference, exact)
+
+
+@pytest.mark.parametrize("scale", [0.0, -0.7])
+@pytest.mark.parametrize("mask", [regard.Mask.causal(), regard.Mask.lengths(torch.tensor([2, 3])), None])
+@pytest.mark.parametrize("learns", [False, True])
+def test_a_scale_may_be_anything(scale, mask, learns):
+    """Torch's causal kernels multiply minus infinity by it."""
+    tokens = [torch.randn(2, 2, 3, 4, requires_grad=learns) for _ in range(3)]
+    found, right = (
+        regard.attend(*tokens, regard.scores.ScaledDot(scale), mask, backend=backend)
+        for backend in ("auto", "reference")
+    )
+    torch.testing.assert_close(found, right)
+    if learns:
+        found, right = (torch.autograd.grad(x.sin().sum(), tokens) for x in (found, right))
+        torch.testing.assert_close(found, right)

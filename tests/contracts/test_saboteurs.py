@@ -110,7 +110,9 @@ BLOCKED = [
     Saboteur(ChunkTiles, "identity_backward", "to_keys.mul_(4", "to_keys.mul_(2", ADDITIVE),
     Saboteur(ChunkTiles, "identity_backward", "to_queries.mul_(4 * self.weight)", "to_queries.mul_(4)", ADDITIVE),
     Saboteur(ChunkTiles, "identity_backward", "- 2 * shares", "+ 2 * shares", ADDITIVE),
-    Saboteur(ChunkTiles, "_chunks", "_cut(width, most_keys)", "_cut(width, most_keys)[:1]", ADDITIVE),
+    Saboteur(
+        ChunkTiles, "_chunks", "_cut(slice(0, width), most_keys)", "_cut(slice(0, width), most_keys)[:1]", ADDITIVE
+    ),
     Saboteur(ChunkTiles, "_chunks", "v[..., keys, :]", "v[..., keys, :].flip(-2)", ADDITIVE),
     Saboteur(AdditiveTiles, "_tanh_backward", ".neg_().add_(1)", ".neg_()", ADDITIVE, large=True),
     Saboteur(AdditiveTiles, "_tanh_scores", "range(self.query.shape[-1])", "range(1)", ADDITIVE, large=True),
@@ -121,7 +123,8 @@ BLOCKED = [
 WIDE = [
     Saboteur(ChunkTiles, "_add_units", "-2 * self.share * u", "-2 * u", ADDITIVE),
     Saboteur(ChunkTiles, "_add_units", "part.copy_", "part.zero_().sub", ADDITIVE),
-    Saboteur(ChunkTiles, "_add_units", "scores.add_(part)", "scores.copy_(part)", ADDITIVE),
+    Saboteur(ChunkTiles, "_add_units", "whole.add_(part)", "whole.copy_(part)", ADDITIVE),
+    Saboteur(ChunkTiles, "_add_units", "scores.add_(whole)", "scores.copy_(whole)", ADDITIVE),
     Saboteur(ChunkTiles, "_add_units", "torch.add(u_h, v_h", "torch.sub(u_h, -2 * v_h", ADDITIVE),
 ]
 

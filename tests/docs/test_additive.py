@@ -142,7 +142,7 @@ def test_the_page_names_the_constants_of_the_code():
         f"from a table of {CELLS:,} cells",
         f"products of up to {WIDEST:,} entries",
         f"about $2^{{{chunks.CHUNK['cpu'].bit_length() - 1}}}$ numbers",
-        f"errs by at most ${TANH_ERROR:g}\\,\\epsilon$ (`TANH_ERROR`)",
+        f"${TANH_ERROR:g}\\,\\epsilon$ are promised (`TANH_ERROR`)",
         "Activations of up to {:g} in float32 and {:g} in float64".format(*AdditiveTiles.reaches.values()),
     ):
         assert said in TEXT, said

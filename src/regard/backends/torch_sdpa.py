@@ -27,6 +27,8 @@ def refuse(problem: Problem, log_mass: bool) -> str | None:
         return "it does not return log_mass"
     if form.softcap is not None:
         return "it has no softcap"
+    if form.scale <= 0 and mask is not None and mask.is_plain_causal:
+        return "its causal kernels want a positive scale"
     if bias is not None and (reason := _refuse_bias(problem)):
         return reason
     if mask is not None and mask.varies_by_query and not (mask.is_plain_causal and bias is None):

@@ -13,7 +13,7 @@ from torch.nn.modules import module as modules
 
 from regard.layers.projection import Projections
 from regard.masks import Mask
-from regard.scores.dot import ScaledDot
+from regard.scores.dot import is_bare
 from regard.shapes import is_autocast
 from regard.watched import is_watched
 
@@ -81,8 +81,7 @@ def _fit(layer: "MultiHeadAttention", query: Tensor, weight: Tensor, out_weight:
 def _is_plain(layer: "MultiHeadAttention", score: nn.Module | None) -> bool:
     """Whether the layer is the scaled dot product of eq. 14 and nothing more."""
     return (
-        isinstance(score, ScaledDot)
-        and score.is_bare
+        is_bare(score)
         and score.scale is None
         and layer._buffers.get("head_gate", layer) is None  # a gate that learns is no buffer
         and layer.position_bias is None

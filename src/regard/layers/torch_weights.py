@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from regard.errors import RegardError
 from regard.layers.projection import Projections
-from regard.scores.dot import ScaledDot
+from regard.scores.dot import is_bare
 
 if TYPE_CHECKING:
     from regard.layers.multihead import MultiHeadAttention
@@ -92,7 +92,7 @@ def _does_as(module: nn.Module, kind: type[nn.Module]) -> bool:
 
 def _check_layer(layer: "MultiHeadAttention") -> None:
     score, dim = layer.score, layer.input.inputs[0]
-    plain = isinstance(score, ScaledDot) and score.is_bare and score.scale is None
+    plain = is_bare(score) and score.scale is None
     linear = _does_as(layer.output, nn.Linear) and _does_as(layer.input, Projections)
     wider = layer.heads * layer.head_dim != dim or (linear and layer.output.out_features != dim)
     reasons = {

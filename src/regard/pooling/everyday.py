@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from regard.backends.problem import FEW_NUMBERS, blank, evaluated, may_be_differentiated
 from regard.masks import Mask
-from regard.scores.dot import ScaledDot
+from regard.scores.dot import is_bare
 from regard.scores.names import ScoreLike, named_score
 from regard.shapes import FLOATS
 
@@ -22,7 +22,8 @@ def pool(query: Tensor, key: Tensor, value: Tensor, score: ScoreLike, mask: Mask
     scale = None
     if type(score) is not str or score != "scaled_dot":
         score = named_score(score) if isinstance(score, str) else score
-        if not (isinstance(score, ScaledDot) and score.is_bare):
+        # A scale that is not positive is not for every kernel of torch (`torch_sdpa`).
+        if not is_bare(score) or (score.scale is not None and score.scale <= 0):
             return None
         scale = score.scale
     if mask is None:

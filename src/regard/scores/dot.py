@@ -2,6 +2,7 @@
 
 import math
 from numbers import Real
+from typing import TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -31,11 +32,6 @@ class ScaledDot(Score):
             check_int("sink", sink)
         self.sink = None if sink is None else nn.Parameter(torch.zeros(sink))
 
-    @property
-    def is_bare(self) -> bool:
-        """Whether it is a product and its scale; a class of somebody's own may prepare tokens in its own way."""
-        return type(self) in (ScaledDot, Dot) and self.softcap is None and self.sink is None
-
     def pair(self, query: Tensor, key: Tensor) -> DotForm:
         """A dot product with its scale."""
         dim, scale = query.shape[-1], self.scale
@@ -61,6 +57,12 @@ class Dot(ScaledDot):
     def __init__(self) -> None:
         """A scaled dot product of scale 1."""
         super().__init__(scale=1.0)
+
+
+def is_bare(score: object) -> TypeGuard[ScaledDot]:
+    """Whether a score is a product and its scale; a class of somebody's own may prepare tokens in its own way."""
+    is_ours = isinstance(score, ScaledDot) and type(score) in (ScaledDot, Dot)
+    return is_ours and score.softcap is None and score.sink is None
 
 
 class Cosine(Score):

@@ -44,7 +44,7 @@ def way(request, monkeypatch):
         return LoopTiles
     if request.param == "units":
         take_units(monkeypatch)
-        monkeypatch.setattr(chunks, "SUMMED", 32)
+        monkeypatch.setattr(chunks, "SUMMED", 16)
     else:
         monkeypatch.setitem(chunks.CHUNK, "cpu", request.param)
     return ChunkTiles
@@ -94,6 +94,23 @@ def test_the_bound_is_kept_where_the_largest_activations_nearly_cancel(dtype, wa
         a, b, w = (x.numpy().astype(np.longdouble) for x in operands)
         exact = (np.tanh(a[:, None] + b) * w).sum(-1)
         assert np.abs(found - exact).max() <= TANH_ERROR * torch.finfo(dtype).eps * np.abs(w).sum()
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("hidden", [64, 1024, 4096])
+@pytest.mark.parametrize("activation", [0.15487, 0.687448263168335])
+def test_the_bound_is_kept_where_every_rounding_goes_the_same_way(way, hidden, activation, monkeypatch):
+    """All units are alike."""
+    if way is ChunkTiles:
+        take_units(monkeypatch)
+        monkeypatch.setattr(chunks, "SUMMED", 16)
+    elif hidden > 1000:
+        pytest.skip("how loops are summed is the compiler's choice")
+    query, weight = torch.full((1, hidden), activation), torch.full((1, hidden), 1.0008704662322998)
+    key = (2 * torch.rand(512, 1) - 1).expand(-1, hidden).contiguous()
+    found = way([query, key, weight], [False] * 3).scores(slice(0, 1), slice(0, 512)).double()
+    allowed = TANH_ERROR * torch.finfo(torch.float32).eps * weight.double().sum()
+    assert (found - by_tanh(query, key, weight)).abs().max() <= allowed
 
 
 @pytest.mark.parametrize("size", [1e-30, 1e-6, 1e6, 1e30])

@@ -15,8 +15,9 @@ from torch import Tensor
 from regard.backends.blocked.tiles import Tiles, add_shared
 from regard.shapes import accumulation_dtype, common_batch
 
-# Bound on the error of a tanh and of its derivative, in units of the dtype's eps; of a score, times sum |w|.
-TANH_ERROR = 8.0
+# Bound on the error of a tanh and of its derivative, in units of the dtype's eps; of a score, times sum |w|, which
+# leaves room for the roundings of a sum.
+TANH_ERROR = 16.0
 
 
 def promised(dtype: torch.dtype) -> float:

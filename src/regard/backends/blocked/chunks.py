@@ -18,8 +18,10 @@ from regard.backends.blocked.memory import TileMemory
 CHUNK = {"cpu": 2**21, "cuda": 2**26}
 # A sum over fewer queries than these would be written nearly as often as its terms are read.
 FEWEST_QUERIES = 8
-# From here on the scores of a tile are summed unit by unit, so many in one sum: a longer one would collect roundings.
-LONG_ROW, MANY_PAIRS, SUMMED = 128, 2**18, 32
+# From here on the scores of a tile are summed unit by unit.
+LONG_ROW, MANY_PAIRS = 128, 2**18
+# So many units in one sum, and so many sums in another: longer ones would collect roundings.
+SUMMED = 16
 
 
 class Chunk(NamedTuple):
@@ -43,7 +45,7 @@ class ChunkTiles(AdditiveTiles):
     def __init__(self, operands: Sequence[Tensor], needs: Sequence[bool], tanh: bool = False) -> None:
         """tanh: take tanh in every tile."""
         super().__init__(operands, needs, tanh)
-        self.memory = TileMemory(self.u.device, self.u.dtype, self.u.dtype)
+        self.memory = TileMemory(self.u.device, *3 * [self.u.dtype])
         # A numerator w u may be of any size, unless w is of size 1.
         self.largest = self.weight.abs().amax(-1, keepdim=True)
         self.share = self.weight / self.largest.clamp_min(torch.finfo(self.u.dtype).tiny)
@@ -60,12 +62,15 @@ class ChunkTiles(AdditiveTiles):
         u, v = self.u[..., rows, :], self.v[..., cols, :]
         u, v, above = (x.movedim(-1, 0).contiguous() for x in (u, v, -2 * self.share * u))
         u, v, above = u.unsqueeze(-1), v.unsqueeze(-2), above.unsqueeze(-1)
-        below, part = self.memory.at(torch.broadcast_shapes(u.shape, v.shape)[1:], scores.shape)
-        for units in _cut(len(u), SUMMED):
-            part.copy_(self.share[..., units].sum(-1, keepdim=True))
-            for u_h, v_h, above_h in zip(u[units], v[units], above[units], strict=True):
-                part.addcdiv_(above_h, torch.add(u_h, v_h, out=below))
-            scores.add_(part)
+        below, part, whole = self.memory.at(torch.broadcast_shapes(u.shape, v.shape)[1:], scores.shape, scores.shape)
+        for many in _cut(slice(0, len(u)), SUMMED**2):
+            whole.zero_()
+            for units in _cut(many, SUMMED):
+                part.copy_(self.share[..., units].sum(-1, keepdim=True))
+                for u_h, v_h, above_h in zip(u[units], v[units], above[units], strict=True):
+                    part.addcdiv_(above_h, torch.add(u_h, v_h, out=below))
+                whole.add_(part)
+            scores.add_(whole)
 
     def _add_chunks(self, scores: Tensor, rows: slice, cols: slice) -> None:
         """All units for some pairs at a time."""
@@ -102,9 +107,9 @@ class ChunkTiles(AdditiveTiles):
         most_keys = min(max(pairs // min(FEWEST_QUERIES, height), 1), width)
         most_queries = max(pairs // most_keys, 1)
         rooms = {}
-        for queries in _cut(height, most_queries):
+        for queries in _cut(slice(0, height), most_queries):
             of_queries = u[..., queries, :, :]
-            for keys in _cut(width, most_keys):
+            for keys in _cut(slice(0, width), most_keys):
                 size = queries.stop - queries.start, keys.stop - keys.start, hidden
                 if size not in rooms:
                     rooms[size] = self.memory.at(*((*batch, *size) for batch in batches))
@@ -112,5 +117,5 @@ class ChunkTiles(AdditiveTiles):
                 yield Chunk(queries, keys, of_queries, below, rooms[size][-1])
 
 
-def _cut(whole: int, size: int) -> list[slice]:
-    return [slice(at, min(at + size, whole)) for at in range(0, whole, size)]
+def _cut(whole: slice, size: int) -> list[slice]:
+    return [slice(at, min(at + size, whole.stop)) for at in range(whole.start, whole.stop, size)]
