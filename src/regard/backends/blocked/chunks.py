@@ -93,7 +93,7 @@ class ChunkTiles(AdditiveTiles):
             if self.needs[0]:
                 to_queries[..., queries, :].add_(pulls.sum(-2))
             if self.needs[1]:
-                to_keys[..., keys, :].add_(pulls.sum(-3))
+                to_keys[..., keys, :].add_(_over_queries(pulls))
         self.add(0, rows, to_queries.mul_(4 * self.weight))
         self.add(1, cols, to_keys.mul_(4 * self.weight))
         self.add(2, slice(None), grad.sum((-2, -1), keepdim=True) - 2 * shares.sum(-2, keepdim=True))
@@ -115,6 +115,18 @@ class ChunkTiles(AdditiveTiles):
                     rooms[size] = self.memory.at(*((*batch, *size) for batch in batches))
                 below = torch.add(of_queries, v[..., keys, :], out=rooms[size][0])
                 yield Chunk(queries, keys, of_queries, below, rooms[size][-1])
+
+
+def _over_queries(pulls: Tensor) -> Tensor:
+    """The sum over queries of (*batch, queries, keys, hidden).
+
+    Of a single batch each core sums the queries it has in its own cache: fetched from another's they may take far
+    longer than all passes together.
+    """
+    cores = torch.get_num_threads()
+    if math.prod(pulls.shape[:-3]) > 1 or pulls.shape[-3] % cores:
+        return pulls.sum(-3)
+    return pulls.unflatten(-3, (cores, -1)).sum(-3).sum(-3)
 
 
 def _cut(whole: slice, size: int) -> list[slice]:
