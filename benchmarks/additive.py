@@ -10,6 +10,7 @@ from torch import Tensor
 
 import regard
 from benchmarks.measure import compare, relative_error
+from regard.backends.fused.additive.plan import LEAST_WORK
 from regard.translation.lab.live_memory import peak_bytes
 
 # batch, tokens, hidden, value_dim
@@ -178,7 +179,7 @@ def peak(call: Callable[[], object]) -> int:
 
 
 def curve(device: str) -> list[dict]:
-    """Milliseconds and bytes against length, each form as far as it fits, forward and backward together."""
+    """Milliseconds and bytes against length, each form where it runs, forward and backward together."""
     rows = []
     tolerances = {"exact": None, "lifted": 2e-3} if device == "cuda" else {"exact": None}
     batch = 8 if device == "cuda" else 2
@@ -190,6 +191,7 @@ def curve(device: str) -> list[dict]:
                 regard.attend(*inputs, score, tolerance=tolerance), [*inputs, score.weight]
             )
             for name, tolerance in tolerances.items()
+            if tolerance is None or batch * tokens * tokens * 128 >= LEAST_WORK
         }
         if batch * tokens * tokens * 128 <= EAGER_ELEMENTS:
             calls["textbook"] = lambda inputs=inputs, score=score: gradients(

@@ -6,6 +6,7 @@ from tests.contracts.agreement import watched
 
 import regard
 from regard.backends.blocked.additive import TANH_ERROR
+from regard.backends.fused.additive import plan
 from regard.backends.fused.additive.lift import lift_for
 from regard.backends.fused.additive.plan import EXACT_ERROR
 
@@ -33,8 +34,9 @@ def test_it_states_the_bound_of_an_additive_score_for_each_tanh_and_for_the_sum(
 
 
 @pytest.mark.parametrize("gradient", [False, True])
-def test_it_states_rank_range_and_what_lies_beyond_where_tanh_is_lifted(gradient):
+def test_it_states_rank_range_and_what_lies_beyond_where_tanh_is_lifted(monkeypatch, gradient):
     """For the kernels of a GPU, asked for by name, here those that Triton's interpreter would run."""
+    monkeypatch.setattr(plan, "LEAST_WORK", 1)
     score = regard.scores.Additive.of_projected(4)
     score.reach.settle(2.0, 2.0)
     query, key = 0.1 * torch.ones(128, 4), 0.1 * torch.ones(200, 4)

@@ -7,12 +7,18 @@ import torch
 
 import regard
 from regard.backends import choice
+from regard.backends.fused.additive import plan
 from regard.backends.fused.additive.lift import sides_on
 from regard.scores import Additive, Gaussian
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("REGARD_TEST_DEVICE") != "cuda", reason="no GPU: CUDA graphs were NOT tried"
 )
+
+
+@pytest.fixture(autouse=True)
+def _lifted_however_short(monkeypatch):
+    monkeypatch.setattr(plan, "LEAST_WORK", 1)
 
 
 def scores():

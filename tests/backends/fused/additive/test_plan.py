@@ -48,10 +48,26 @@ def test_bfloat16_is_as_coarse_as_the_lift_and_float16_is_not():
 
 
 @pytest.mark.parametrize(("least", "lifted"), [(128**2 * 4, True), (128**2 * 4 + 1, False)])
-def test_who_asked_for_no_tolerance_gets_the_lift_where_it_is_faster(monkeypatch, least, lifted):
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, None), (torch.float32, 2e-3)])
+def test_a_lift_is_taken_where_it_is_faster(monkeypatch, dtype, tolerance, least, lifted):
     monkeypatch.setattr(module, "LEAST_WORK", least)
-    assert (plan_of(call(torch.bfloat16)).rank > 0) == lifted
-    assert plan_of(call(torch.bfloat16, tolerance=2.0**-8)).rank > 0
+    assert (plan_of(call(dtype, tolerance=tolerance)).rank > 0) == lifted
+
+
+@pytest.mark.parametrize(("tolerance", "lifted"), [(None, False), (2.0**-8, True)])
+def test_a_compiled_caller_who_asks_for_a_lift_gets_it_at_any_length(monkeypatch, tolerance, lifted):
+    planned = call(torch.bfloat16, tokens=32, tolerance=tolerance)
+    score = score_of(planned)
+
+    def pooled(query):
+        return regard.attend(query, planned.key, planned.value, score, tolerance=tolerance, backend="triton")
+
+    always = pooled(planned.query)
+    monkeypatch.setattr(module, "LEAST_WORK", 2**31)
+    never = pooled(planned.query)
+    assert not torch.equal(always, never)
+    compiled = torch.compile(pooled, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(planned.query), always if lifted else never)
 
 
 def test_a_product_may_be_so_wide_and_no_wider():

@@ -12,9 +12,9 @@ from regard.watched import is_intercepted
 # Bound on the error of each tanh of an exact score and of its derivative, in units of float32's eps: a handful of
 # roundings, and the exponentials' own.
 EXACT_ERROR = 16.0
-# What a dtype's own rounding already costs: without a tolerance, inputs that coarse may be lifted, from so many pairs
-# times hidden units on. Below that a call waits for the launches of its kernels, and the exact form has half as many.
+# What a dtype's own rounding already costs: without a tolerance, inputs that coarse may be lifted.
 OWN_ROUNDING = {torch.bfloat16: 2.0**-8}
+# Pairs times hidden units below which a call waits for the launches of its kernels: the exact form has half as many.
 LEAST_WORK = 2**31
 # Fewer tokens than this do not pay for their features.
 LEAST_TOKENS = 128
@@ -35,7 +35,11 @@ def plan(problem: Problem, *, gradient: bool) -> Plan:
     assert isinstance(form, AdditiveForm)
     exact = Plan(0, 0.0, 0.0, EXACT_ERROR * torch.finfo(torch.float32).eps)
     tolerance = problem.tolerance
-    if tolerance is None and problem.work >= LEAST_WORK:
+    # The launches of a compiled caller may be recorded in a CUDA graph: who asks it for less gets the lift.
+    is_asked = tolerance is not None and torch.compiler.is_compiling()
+    if not is_asked and problem.work < LEAST_WORK:
+        return exact
+    if tolerance is None:
         tolerance = OWN_ROUNDING.get(form.query.dtype)
     if tolerance is None or tolerance <= exact.error or min(problem.queries, problem.keys) < LEAST_TOKENS:
         return exact
