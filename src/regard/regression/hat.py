@@ -8,6 +8,7 @@ from torch import Tensor
 
 from regard import Mask, inspect
 from regard.regression.local_linear import Line, inverse_of_covariance
+from regard.regression.neighbourhoods import Seen, everything, neighbourhoods
 from regard.regression.sums.through_attend import score_of
 
 if TYPE_CHECKING:
@@ -33,10 +34,11 @@ def rows(smoother: "Smoother", query: Tensor, own: Tensor | None = None, exclude
 
     own: (queries,), or None; the row of the data that each query is, and that it leaves out as `sums.pool` says.
     """
-    share, pivot = _shares(smoother, query, own, exclude)
+    seen = everything(smoother.data)
+    share, pivot = _shares(smoother, query, seen, own, exclude)
     if smoother.degree == 0:
         return HatRows(share)
-    away, centred, inverse = _about_pivot(smoother, query, share, pivot)
+    away, centred, inverse = _about_pivot(query, seen.data.key, share, pivot)
     slope_weight = torch.einsum("qde,eqk->dqk", inverse, centred) * share
     return HatRows(share + torch.einsum("qd,dqk->qk", away, slope_weight), slope_weight)
 
@@ -47,55 +49,56 @@ def lines(smoother: "Smoother", query: Tensor, own: Tensor | None = None, exclud
     Keys are taken relative to the heaviest key and values relative to their mean, so that a line through two keys
     is exact even where one of them holds nearly all the weight.
     """
-    parts = []
-    value = smoother.data.value
-    for block in blocks(smoother, query):
-        share, pivot = _shares(smoother, query[block], None if own is None else own[block], exclude)
-        away, centred, inverse = _about_pivot(smoother, query[block], share, pivot)
+    parts, found = [], []
+    hidden = 0 if own is None else 2 * exclude + 1
+    for block, seen in neighbourhoods(smoother, query, hidden, WEIGHTS_AT_ONCE):
+        share, pivot = _shares(smoother, query[block], seen, None if own is None else own[block], exclude)
+        away, centred, inverse = _about_pivot(query[block], seen.data.key, share, pivot)
+        value = seen.data.value
         mean = share @ value
         deviation = share * (value.T.unsqueeze(1) - mean.T.unsqueeze(-1))
         slope = inverse @ torch.einsum("dqk,oqk->qdo", centred, deviation)
         pull = (inverse @ away.unsqueeze(-1)).squeeze(-1)
         line = mean + torch.einsum("qd,qdo->qo", away, slope)
         parts.append((line, slope, 1 + (away * pull).sum(-1), share.sum(-1) == 0))
-    return Line(*(torch.cat(pieces) for pieces in zip(*parts, strict=True)))
+        found.append(block)
+    back = torch.cat(found).argsort()
+    return Line(*(torch.cat(pieces)[back] for pieces in zip(*parts, strict=True)))
 
 
 def blocks(smoother: "Smoother", query: Tensor) -> Iterator[slice]:
     """Slices of the queries whose rows may exist at once; one empty slice where there are no queries."""
-    data = smoother.data
-    height = max(WEIGHTS_AT_ONCE // max(data.key.numel() + data.value.numel(), 1), 1)
+    height = smoother.data.most_rows(WEIGHTS_AT_ONCE)
     for start in range(0, max(len(query), 1), height):
         yield slice(start, min(start + height, len(query)))
 
 
-def _shares(smoother: "Smoother", query: Tensor, own: Tensor | None, exclude: int) -> tuple[Tensor, Tensor]:
+def _shares(smoother: "Smoother", query: Tensor, seen: Seen, own: Tensor | None, exclude: int) -> tuple[Tensor, Tensor]:
     """The weights p of eq. 4, (queries, keys), and the heaviest key of each query."""
-    data = smoother.data
+    data = seen.data
     score = score_of(smoother.kernel_at(query, own, exclude))
     bias, mask = data.bias, None
     if own is not None:
-        position = torch.arange(len(data.key), device=query.device)
-        hidden = (position - own.unsqueeze(-1)).abs() <= exclude
+        hidden = (seen.row - own.unsqueeze(-1)).abs() <= exclude
         if exclude == 0 and data.weight is not None:
             # Weights count repetitions: one copy of the row goes, the others stay.
             left = data.weight - data.weight.clamp(max=1)
             hidden &= (left == 0).unsqueeze(0)
             of_own = torch.where(left > 0, left, 1.0).log().unsqueeze(0)
-            bias = torch.where(position == own.unsqueeze(-1), of_own, data.weight.log().unsqueeze(0))
+            bias = torch.where(seen.row == own.unsqueeze(-1), of_own, data.weight.log().unsqueeze(0))
         mask = Mask.drop(hidden)
     share = inspect(query, data.key, data.value, score=score, mask=mask, bias=bias).weights().to(data.value.dtype)
     return share, share.argmax(-1)
 
 
-def _about_pivot(smoother: "Smoother", query: Tensor, share: Tensor, pivot: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _about_pivot(query: Tensor, key: Tensor, share: Tensor, pivot: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Where each query lies from the mean of its keys, the keys from that mean, and the inverse of their covariance.
 
     Returns away (queries, dim), centred (dim, queries, keys), inverse (queries, dim, dim). All are formed from
     differences to the heaviest key, which are small where the weights are large.
     """
-    heaviest = smoother.data.key[pivot]
-    apart = smoother.data.key.T.unsqueeze(1) - heaviest.T.unsqueeze(-1)
+    heaviest = key[pivot]
+    apart = key.T.unsqueeze(1) - heaviest.T.unsqueeze(-1)
     middle = (share * apart).sum(-1)
     centred = apart - middle.unsqueeze(-1)
     # Once more: the inverse may be huge, and what is left of the mean would be multiplied by it.

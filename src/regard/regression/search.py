@@ -203,7 +203,7 @@ def _sampled(judge: Judge) -> tuple[Judge, float]:
     data = judge.smoother.data
     order = torch.randperm(len(data.key), generator=torch.Generator().manual_seed(0))
     rows = order[:SCAN_ROWS].sort().values.to(data.key.device)
-    sample = Data(data.key[rows], data.value[rows], None if data.weight is None else data.weight[rows])
+    sample = data.at(rows)
     share = SCAN_ROWS / len(data.key)
     # Rows that are neighbours in time are closer to each other in the sample.
     sampled = Judge(replace(judge.smoother, data=sample), judge.criterion, math.ceil(judge.exclude * share), 0)

@@ -49,8 +49,7 @@ def pool(query: Tensor, data: Data, kernel: Kernel, *, exclude: int | None = Non
     score = through_attend.score_of(kernel)
     for block, found in near.keys_of(queries):
         rows, chosen = queries.members(block), keys.order[found]
-        weight = None if data.weight is None else data.weight[chosen]
-        some = Data(data.key[chosen], data.value[chosen], weight)
+        some = data.at(chosen)
         itself = None if exclude is None else Mask.drop(chosen == rows.unsqueeze(-1))
         record = through_attend.record_of(query[rows], some, score, itself)
         if pooled.moments is not None:

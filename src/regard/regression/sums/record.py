@@ -17,6 +17,14 @@ class Data(NamedTuple):
         """The weights as `attend` takes them: their logarithms, added to the scores, (1, keys)."""
         return None if self.weight is None else self.weight.log().unsqueeze(0)
 
+    def at(self, rows: Tensor) -> "Data":
+        """Some of the rows."""
+        return Data(self.key[rows], self.value[rows], None if self.weight is None else self.weight[rows])
+
+    def most_rows(self, entries: int) -> int:
+        """How many queries may have a number for each coordinate and output of all keys, with so many at once."""
+        return max(entries // max(self.key.numel() + self.value.numel(), 1), 1)
+
 
 class Kernel(NamedTuple):
     """A kernel of eq. 5 by its name in `regard.scores`, and its width.
