@@ -17,6 +17,7 @@ from regard.cli.statuses import FAILED, INTERRUPTED, REFUSED
 from regard.cli.studio import studio
 from regard.cli.tour import tour
 from regard.cli.translate import translate
+from regard.cli.warned import in_one_line
 from regard.errors import RegardError
 
 TRAIN = """Train a model on sentence pairs; interrupted, the same command goes on where it stopped.
@@ -48,7 +49,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     words, debug = _without_debug(sys.argv[1:] if arguments is None else arguments)
     _write_everything()
     try:
-        app(words, exit_on_error=False, print_error=False, result_action="return_none")
+        with in_one_line():
+            app(words, exit_on_error=False, print_error=False, result_action="return_none")
     except KeyboardInterrupt:
         print("\nregard: interrupted.", file=sys.stderr)
         return INTERRUPTED

@@ -71,3 +71,9 @@ def test_refuses_a_file_where_the_folder_should_be(tmp_path):
     (tmp_path / "taken").touch()
     with pytest.raises(RegardError, match=r"^out: got .*taken \(File exists\)"):
         procedure.run(tmp_path / "taken")
+
+
+def test_a_refusal_leaves_no_folder(tmp_path):
+    with pytest.raises(RegardError, match="draws: got 0; needed at least 2"):
+        procedure.run(tmp_path / "new", draws=0)
+    assert not list(tmp_path.iterdir())

@@ -40,6 +40,10 @@ def test_wishes_that_go_together():
             r"alignment_out: got al.SVG; needed a folder, or a file .png\. Write --alignment svg",
         ),
         (
+            {"alignment": "svg", "alignment_out": Path("look.pdf")},
+            r"alignment_out: got look.pdf; needed a folder, or a file .svg\. A new folder is named without a full stop",
+        ),
+        (
             {"alignment": "json", "output": Path("o"), "alignment_out": Path("o")},
             "alignment_out: got the file of --output; needed another file",
         ),

@@ -41,8 +41,8 @@ class Curves(NamedTuple):
         return (self.fits - data.truth(data.places())).square().mean(-1)
 
 
-def draw(count: int) -> Draws:
-    """The draws of the seeds 0 to count - 1; seed 0 is the one that the tour shows."""
+def check_count(count: int) -> None:
+    """Refuse a number of draws that tells nothing."""
     if count < 2:
         raise RegardError(
             "draws",
@@ -50,6 +50,11 @@ def draw(count: int) -> Draws:
             needed="at least 2, since an interval is estimated from their spread",
             repair="The chapter's table takes 200.",
         )
+
+
+def draw(count: int) -> Draws:
+    """The draws of the seeds 0 to count - 1; seed 0 is the one that the tour shows."""
+    check_count(count)
     x, y = zip(*(data.samples(seed=seed) for seed in range(count)), strict=True)
     return Draws(torch.stack(x), torch.stack(y))
 

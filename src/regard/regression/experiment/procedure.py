@@ -6,7 +6,7 @@ from pathlib import Path
 from regard import plots
 from regard.regression.experiment import figures, numbers
 from regard.regression.experiment.comparison import Comparison, compare
-from regard.regression.experiment.draws import draw
+from regard.regression.experiment.draws import check_count, draw
 from regard.regression.experiment.norms import Dropped, measure
 from regard.regression.experiment.shown import SEED, Shown, show
 from regard.regression.experiment.table import tell
@@ -33,6 +33,7 @@ def compute(draws: int = DRAWS) -> Experiment:
 
 def run(out: Path, draws: int = DRAWS) -> tuple[Path, ...]:
     """Print the table; write the figures (SVG, PNG) and their numbers (CSV) into the folder `out`; return them."""
+    check_count(draws)
     plots.make_folder(out)
     with plots.house_style():  # refuses before the work where matplotlib is missing
         experiment = compute(draws)

@@ -82,9 +82,9 @@ def _check_pictures(kind: str, out: Path | None) -> None:
         got, needed = "none for pictures", "a file, or a folder for one picture a sentence"
         raise _refusal("alignment_out", got, needed, f"Add for example --alignment-out alignment.{kind}.")
     ending = out.suffix.lower().removeprefix(".")
-    if ending != kind and ending in PICTURES:
-        needed, repair = f"a folder, or a file .{kind}", f"Write --alignment {ending}, or another ending."
-        raise _refusal("alignment_out", f"{out}", needed, repair)
+    if ending and ending != kind and not out.is_dir():
+        repair = f"Write --alignment {ending}." if ending in PICTURES else "A new folder is named without a full stop."
+        raise _refusal("alignment_out", f"{out}", f"a folder, or a file .{kind}", repair)
 
 
 def _is_same(path: Path | None, other: Path) -> bool:
