@@ -1,8 +1,11 @@
 """Shapes, dtypes and devices are checked once, and every refusal says what came and what is needed."""
 
+import warnings
+
 import pytest
 import torch
 
+import regard
 from regard import RegardError
 from regard.shapes import FLOATS, accumulation_dtype, broadcast_batch, check_inputs, describe
 
@@ -55,6 +58,10 @@ REFUSED = {
     "batch": ((GOOD, tokens(3, 5, 3), GOOD), r"key: got batch axes \(3,\), against \(2,\); needed axis 0 equal to 2"),
     "value batch": ((GOOD, GOOD, tokens(4, 5, 3)), "value: got batch axes"),
     "rows": ((GOOD, GOOD, tokens(2, 4, 3)), "value: got 4 rows for 5 keys; needed one value per key"),
+    "sparse": (
+        (GOOD, GOOD.to_sparse(), GOOD),
+        r"key: got a torch.sparse_coo tensor; needed a dense .* by to_dense\(\)",
+    ),
 }
 
 
@@ -63,3 +70,16 @@ def test_bad_inputs_are_refused_with_what_came_and_what_is_needed(case):
     inputs, text = REFUSED[case]
     with pytest.raises(RegardError, match=text):
         check_inputs(*inputs)
+
+
+def test_nested_tensors_are_refused_or_run():
+    with warnings.catch_warnings(action="ignore"):  # torch's own, that they are a prototype
+        parts = [torch.randn(2, 5, 8), torch.randn(2, 3, 8)]
+        ragged = torch.nested.nested_tensor(parts)
+        jagged = torch.nested.nested_tensor([x.transpose(0, 1) for x in parts], layout=torch.jagged).transpose(1, 2)
+    with pytest.raises(
+        RegardError, match=r"query: got a nested tensor; needed a dense .*to_padded_tensor.*Mask.lengths"
+    ):
+        regard.attend(ragged, ragged, ragged)
+    for found, alone in zip(regard.attend(jagged, jagged, jagged).unbind(), parts, strict=True):
+        torch.testing.assert_close(found, regard.attend(alone, alone, alone))

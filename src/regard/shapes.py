@@ -11,6 +11,8 @@ from torch import Tensor
 from regard.errors import RegardError
 
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+# Of the second kind are nested tensors that have sizes; torch's own kernels take them.
+LAYOUTS = (torch.strided, torch.jagged)
 
 
 def describe(tensor: object) -> str:
@@ -109,9 +111,16 @@ def _plainly_agree(query: Tensor, key: Tensor, value: Tensor) -> bool:
         query.dtype == key.dtype == value.dtype
         and query.dtype in FLOATS
         and query.device == key.device == value.device
+        and query.layout == key.layout == value.layout == torch.strided
+        and not (is_ragged(query) or is_ragged(key) or is_ragged(value))
         and query.ndim == key.ndim >= 2
         and (have_one_shape(query, key, value) or _fit(query.shape, key.shape, value.shape))
     )
+
+
+def is_ragged(tensor: Tensor) -> bool:
+    """Whether a tensor is nested in the way that has no sizes to ask for."""
+    return tensor.is_nested and tensor.layout is torch.strided
 
 
 def have_one_shape(query: Tensor, key: Tensor, value: Tensor) -> bool:
@@ -141,6 +150,14 @@ def check_tensor(name: str, tensor: Tensor) -> None:
             got=describe(tensor),
             needed="float32, float64, bfloat16 or float16",
             repair=f"Convert it first, for example {name}.float().",
+        )
+    if is_ragged(tensor) or tensor.layout not in LAYOUTS:
+        way = "torch.nested.to_padded_tensor, and say the lengths by Mask.lengths" if tensor.is_nested else "to_dense()"
+        raise RegardError(
+            name,
+            got=f"a {'nested' if tensor.is_nested else tensor.layout} tensor",
+            needed="a dense tensor",
+            repair=f"Convert it first by {way}.",
         )
     if tensor.ndim < 2:
         raise RegardError(

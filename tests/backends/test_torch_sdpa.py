@@ -24,7 +24,7 @@ def drawn(*batch, queries=QUERIES, keys=KEYS):
 
 def assert_equal_with_gradients(ours, theirs, leaves):
     assert ours.shape == theirs.shape
-    bounds.assert_same(ours, theirs)
+    bounds.assert_close(ours, theirs, bounds.roundings(theirs, 64))
     cotangent = torch.randn_like(ours)
     found = torch.autograd.grad(ours, leaves, cotangent)
     expected = torch.autograd.grad(theirs, leaves, cotangent)
@@ -134,11 +134,65 @@ def test_it_refuses_to_round_a_bias(dtype):
 
 
 def test_it_refuses_to_materialise_a_large_mask(monkeypatch):
-    monkeypatch.setattr(torch_sdpa, "LARGEST_MASK", QUERIES * KEYS - 1)
+    monkeypatch.setattr(torch_sdpa, "MOST_ENTRIES", QUERIES * KEYS - 1)
     window = Mask.window(1, 1, align="top_left")
     with pytest.raises(regard.RegardError, match=f"materialised with {QUERIES * KEYS} entries"):
         regard.attend(*drawn(2, 3), mask=window, backend="torch")
     assert regard.why(*drawn(2, 3), mask=Mask.causal(align="top_left")).backend == "torch"
+
+
+@pytest.mark.parametrize("mask", [Mask.causal(), Mask.keep(torch.ones(6, 6, dtype=torch.bool))], ids=str)
+def test_a_mask_counts_with_the_axes_of_its_bias(monkeypatch, mask):
+    query, bias = tokens(6, DIM, 2, 3), torch.zeros(3, 1, 6, dtype=torch.float64)
+    monkeypatch.setattr(torch_sdpa, "MOST_ENTRIES", 3 * 36)
+    assert regard.why(query, query, query, mask=mask, bias=bias).backend == "torch"
+    monkeypatch.setattr(torch_sdpa, "MOST_ENTRIES", 3 * 36 - 1)
+    with pytest.raises(regard.RegardError, match="materialised with 108 entries"):
+        regard.attend(query, query, query, mask=mask, bias=bias, backend="torch")
+
+
+def test_a_bias_of_queries_makes_a_matrix_of_padding(monkeypatch):
+    query, mask = tokens(6, DIM, 2), Mask.lengths(torch.tensor([4, 6]))
+    monkeypatch.setattr(torch_sdpa, "MOST_ENTRIES", 2 * 36 - 1)
+    assert regard.why(query, query, query, mask=mask, bias=torch.zeros(1, 6).double()).backend == "torch"
+    with pytest.raises(regard.RegardError, match="materialised with 72 entries"):
+        regard.attend(query, query, query, mask=mask, bias=torch.zeros(6, 1).double(), backend="torch")
+
+
+FLASH = 1  # torch.nn.attention.SDPBackend: the kernel without a matrix of weights
+
+
+@pytest.mark.parametrize("value_dim", [1, DIM, VALUE])
+@pytest.mark.parametrize("strided", [False, True])
+@pytest.mark.parametrize("groups", [None, 2])
+def test_no_call_on_a_cpu_holds_all_weights(monkeypatch, value_dim, strided, groups):
+    chosen = []
+
+    def spy(query, key, value, mask, dropout, causal, **how):
+        chosen.append(torch._fused_sdp_choice(query, key, value, mask, dropout, causal, **how))
+        return scaled_dot_product_attention(query, key, value, mask, dropout, causal, **how)
+
+    monkeypatch.setattr(torch_sdpa.functional, "scaled_dot_product_attention", spy)
+    shared = (2, 3) if groups is None else (2, 3, 1)
+    leaves = [tokens(n, dim, *batch) for n, dim, batch in (
+        (QUERIES, DIM, (*shared[:2], *([] if groups is None else [groups]))),
+        (KEYS, DIM, shared),
+        (KEYS, value_dim, shared),
+    )]  # fmt: skip
+    given = [x.mT.contiguous().mT if strided else x for x in leaves]
+    ours = regard.attend(*given, backend="torch")
+    assert chosen == [FLASH]
+    assert_equal_with_gradients(ours, regard.attend(*given, backend="reference"), leaves)
+
+
+def test_on_a_cpu_many_weights_are_not_dropped_in_one_piece(monkeypatch):
+    query = tokens(6, DIM, 2)
+    monkeypatch.setattr(torch_sdpa, "MOST_ENTRIES", 2 * 36)
+    assert regard.why(query, query, query, dropout=0.1).backend == "torch"
+    monkeypatch.setattr(torch_sdpa, "MOST_ENTRIES", 2 * 36 - 1)
+    assert regard.why(query, query, query).backend == "torch"
+    with pytest.raises(regard.RegardError, match="no dropout: 72 weights would be held at once"):
+        regard.attend(query, query, query, dropout=0.1, backend="torch")
 
 
 def test_it_refuses_to_copy_a_shared_batch_axis():

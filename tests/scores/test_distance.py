@@ -182,7 +182,9 @@ def test_a_learnable_boxcar_is_refused_with_the_reason():
         Boxcar(1.0, learnable=True)
 
 
-@pytest.mark.parametrize("bandwidth", [0, -1.0, math.nan, math.inf, "1", None, True, [1.0, 0.0], [], torch.tensor([])])
+@pytest.mark.parametrize(
+    "bandwidth", [0, -1.0, math.nan, math.inf, 10**400, "1", None, True, [1.0, 0.0], [], torch.tensor([])]
+)
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_bandwidth_that_is_not_positive_and_finite_is_refused(name, bandwidth):
     with pytest.raises(RegardError, match=r"bandwidth: got .*; needed positive finite numbers"):

@@ -135,14 +135,14 @@ def test_a_sink_for_other_heads_than_the_last_batch_axis_is_refused(batch):
 # --- What is refused -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scale", [math.nan, math.inf, "1", True, torch.tensor(1.0)])
+@pytest.mark.parametrize("scale", [math.nan, math.inf, 10**400, "1", True, torch.tensor(1.0)])
 def test_a_scale_that_is_no_finite_number_is_refused(scale):
     for build in (lambda: ScaledDot(scale), lambda: Cosine(scale), lambda: Bilinear(2, 2, scale=scale)):
         with pytest.raises(RegardError, match=r"scale: got .*; needed a finite number"):
             build()
 
 
-@pytest.mark.parametrize("softcap", [0, -1.0, math.inf, math.nan])
+@pytest.mark.parametrize("softcap", [0, -1.0, math.inf, math.nan, 10**400])
 def test_a_softcap_that_caps_nothing_is_refused(softcap):
     with pytest.raises(RegardError, match="softcap: got"):
         ScaledDot(softcap=softcap)

@@ -128,6 +128,22 @@ class Scaled(nn.Module):
         return self.factor * self.function(query, key)
 
 
+def code_that_draws_numbers(group):
+    def noisy(query, key):
+        return nn.functional.dropout(query @ key.mT)
+
+    def noise(queries, keys):
+        return torch.rand(len(queries), len(keys))
+
+    wrong = refused(
+        lambda: attend(group, tokens(requires_grad=True), score=noisy),
+        "score: got a callable that draws random numbers; needed a function of its tokens alone",
+    )
+    wrong += refused(lambda: attend(group, tokens(requires_grad=True), bias=noise), "bias: got a callable that draws")
+    with torch.no_grad():
+        return wrong if attend(group, score=noisy).isfinite().all() else [*wrong, "not finite"]
+
+
 def a_module_that_closes_over_what_learns(group):
     """Its own parameter is found; the gradient of the other tensor, also behind an operation, would be lost."""
     weight = torch.ones(3, requires_grad=True)
@@ -193,6 +209,7 @@ REFUSALS = [
     a_deal_that_is_not_balanced,
     a_traveller_that_is_not_known,
     a_closure_that_learns,
+    code_that_draws_numbers,
     a_module_that_closes_over_what_learns,
     a_width_for_each_query,
     what_fails_leaves_nothing_on_its_way,

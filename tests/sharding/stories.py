@@ -124,6 +124,24 @@ def half_precision_under_autocast(group):
     return [] if torch.equal(output, whole) and output.dtype == torch.bfloat16 else [f"{output - whole}"]
 
 
+def a_module_under_autocast(group):
+    class Bilinear(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 3, bias=False)
+            nn.init.eye_(self.layer.weight)
+
+        def forward(self, query, key):
+            return self.layer(query) @ key.mT
+
+    ranks, rank = dist.get_world_size(group), dist.get_rank(group)
+    tokens = [x.float()[..., :3] for x in drawn(2)]
+    with torch.autocast("cpu", torch.bfloat16):
+        output = sharding.attend(*(sharding.split(x, ranks)[rank] for x in tokens), Bilinear(), group=group)
+        whole = sharding.split(regard.attend(*tokens, Bilinear()), ranks)[rank]
+    return [] if torch.allclose(output, whole, atol=0.05) and output.dtype == whole.dtype else [f"{output - whole}"]
+
+
 def a_mesh(group):
     ranks = dist.get_world_size(group)
     mesh = DeviceMesh("cpu", list(range(ranks)))
@@ -214,6 +232,7 @@ TWO = [
     axes_that_are_shared,
     layers_upon_layers,
     half_precision_under_autocast,
+    a_module_under_autocast,
     a_mesh,
     saboteurs_are_noticed,
 ]

@@ -6,16 +6,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from regard.backends.problem import FEW_NUMBERS, Problem
+from regard.backends.problem import FEW_NUMBERS, Bias, Problem
+from regard.masks.placed import Placed
 from regard.scores.forms import DotForm
 from regard.shapes import common_batch, have_one_shape
 from regard.watched import is_readable
 
 NAME = "torch"
 
-# A mask over queries and keys is handed over whole. Up to this many entries that is no burden; beyond it the
-# promise of memory linear in tokens would break, and tiles are the better way.
-LARGEST_MASK = 2**24
+# What has an entry for each pair: a mask over queries and keys, which is handed over whole, and on a CPU weights that
+# are dropped. Up to so many entries that is no burden; beyond it the promise of memory linear in tokens would break,
+# and tiles are the better way.
+MOST_ENTRIES = 2**24
 
 
 def refuse(problem: Problem, log_mass: bool) -> str | None:
@@ -31,11 +33,13 @@ def refuse(problem: Problem, log_mass: bool) -> str | None:
         return "its causal kernels want a positive scale"
     if bias is not None and (reason := _refuse_bias(problem)):
         return reason
-    if mask is not None and mask.varies_by_query and not (mask.is_plain_causal and bias is None):
-        entries = _mask_entries(problem)
-        if entries > LARGEST_MASK:
-            return f"the mask would be materialised with {entries} entries, more than {LARGEST_MASK}"
+    if mask is not None and _is_made_for_pairs(mask, bias):
+        entries = _mask_entries(problem, mask)
+        if entries > MOST_ENTRIES:
+            return f"the mask would be materialised with {entries} entries, more than {MOST_ENTRIES}"
     query, key, value = form.query, form.key, problem.value
+    if problem.dropout and value.device.type == "cpu" and problem.work > MOST_ENTRIES:
+        return f"its kernel for a CPU has no dropout: {problem.work} weights would be held at once"
     if 0 in query.shape or 0 in key.shape or 0 in value.shape:
         return "an input is empty"
     if query.ndim > 4 and not _foldable(query, key, value):
@@ -117,7 +121,7 @@ def _give_every_row_a_key(allowed: Tensor) -> tuple[Tensor, Tensor]:
 
 def _call(form: DotForm, value: Tensor, allowed: Tensor | None, dropout: float, causal: bool) -> Tensor:
     """Bring the inputs to (batch, heads, tokens, dim) without copying, call, and restore the batch axes."""
-    query, key = form.query, form.key
+    query, key, value_dim = form.query, form.key, value.shape[-1]
     rank, batch, grouped = query.ndim, query.shape[:-2], False
     if not have_one_shape(query, key, value) and (batch != key.shape[:-2] or batch != value.shape[:-2]):
         batch = common_batch(query, key, value)
@@ -133,10 +137,27 @@ def _call(form: DotForm, value: Tensor, allowed: Tensor | None, dropout: float, 
     if rank != 4:
         query, key, value = _four(query), _four(key), _four(value)
         allowed = None if allowed is None else _four(allowed)
+    query, key, value = (_ready(x) for x in _of_one_width(query, key, value))
     output = functional.scaled_dot_product_attention(
         query, key, value, allowed, dropout, causal, scale=form.scale, enable_gqa=grouped
     )
+    output = output if output.shape[-1] == value_dim else output[..., :value_dim]
     return output if rank == 4 else output.reshape(*batch, *output.shape[-2:])
+
+
+def _of_one_width(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """On a CPU the kernel without a matrix of weights wants it so: zeros add nothing."""
+    missing = query.shape[-1] - value.shape[-1]
+    if missing == 0 or value.device.type != "cpu":
+        return query, key, value
+    if missing > 0:
+        return query, key, functional.pad(value, (0, missing))
+    return functional.pad(query, (0, -missing)), functional.pad(key, (0, -missing)), value
+
+
+def _ready(tokens: Tensor) -> Tensor:
+    """The numbers of a token side by side, without which no kernel would do but one that holds all weights."""
+    return tokens if tokens.stride(-1) == 1 else tokens.contiguous()
 
 
 def _four(tensor: Tensor) -> Tensor:
@@ -172,7 +193,15 @@ def _refuse_bias(problem: Problem) -> str | None:
     return None
 
 
-def _mask_entries(problem: Problem) -> int:
-    assert problem.mask is not None
-    batch = torch.broadcast_shapes(*(tensor.shape[:-2] for tensor in problem.mask.tensors()))
-    return math.prod(batch) * problem.queries * problem.keys
+def _is_made_for_pairs(mask: Placed, bias: Bias | None) -> bool:
+    """Whether mask and bias become one tensor over queries and keys; a bias alone is there already."""
+    if bias is None:
+        return mask.varies_by_query and not mask.is_plain_causal
+    return mask.varies_by_query or (isinstance(bias, Tensor) and bias.shape[-2] != 1)
+
+
+def _mask_entries(problem: Problem, mask: Placed) -> int:
+    shapes = [tensor.shape[:-2] for tensor in mask.tensors()]
+    if isinstance(problem.bias, Tensor):
+        shapes.append(problem.bias.shape[:-2])
+    return math.prod(torch.broadcast_shapes(*shapes)) * problem.queries * problem.keys

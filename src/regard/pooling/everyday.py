@@ -11,7 +11,7 @@ from regard.backends.problem import FEW_NUMBERS, blank, evaluated, may_be_differ
 from regard.masks import Mask
 from regard.scores.dot import is_bare
 from regard.scores.names import ScoreLike, named_score
-from regard.shapes import FLOATS
+from regard.shapes import FLOATS, is_ragged
 
 
 def pool(query: Tensor, key: Tensor, value: Tensor, score: ScoreLike, mask: Mask | None) -> Tensor | None:
@@ -54,13 +54,15 @@ def _pool_padded(query: Tensor, key: Tensor, value: Tensor, scale: float | None,
 
 
 def _are_alike(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Whether the three are torch's own, of one shape, dtype and device, and not empty."""
+    """Whether the three are torch's own, of one shape, dtype and device, not empty, a token's numbers side by side."""
     return (
         type(query) is type(key) is type(value) is Tensor
         and query.dtype is key.dtype is value.dtype
         and query.dtype in FLOATS
         and query.ndim == 4
+        and not (is_ragged(query) or is_ragged(key) or is_ragged(value))
         and query.shape == key.shape == value.shape
         and query.numel() > 0
         and query.device == key.device == value.device
+        and query.stride(-1) == key.stride(-1) == value.stride(-1) == 1
     )

@@ -173,7 +173,8 @@ def _check_bandwidth(bandwidth: Bandwidth) -> float | Tensor:
     if isinstance(bandwidth, Tensor):
         checked = bandwidth.detach().clone() if bandwidth.is_floating_point() else bandwidth.double()
     elif isinstance(bandwidth, Real):
-        checked = None if isinstance(bandwidth, bool) else float(bandwidth)
+        with contextlib.suppress(OverflowError):
+            checked = None if isinstance(bandwidth, bool) else float(bandwidth)
     elif isinstance(bandwidth, Sequence | np.ndarray) and not isinstance(bandwidth, str):
         with contextlib.suppress(TypeError, ValueError, RuntimeError):
             checked = torch.as_tensor(bandwidth, dtype=torch.float64)

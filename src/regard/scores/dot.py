@@ -152,6 +152,13 @@ def _direction(tokens: Tensor) -> Tensor:
     return tokens * squared.masked_fill(squared == 0, 1.0).rsqrt()
 
 
+def _is_finite(number: Real) -> bool:
+    try:
+        return math.isfinite(number)
+    except OverflowError:  # a whole number beyond every float
+        return False
+
+
 def check_softcap(softcap: float | None) -> None:
     """Refuse a cap under which no score fits."""
     check_finite("softcap", softcap)
@@ -168,7 +175,7 @@ def check_finite(argument: str, number: object) -> None:
     """Refuse what is neither a finite number nor None."""
     if number is None:
         return
-    if isinstance(number, bool) or not isinstance(number, Real) or not math.isfinite(number):
+    if isinstance(number, bool) or not isinstance(number, Real) or not _is_finite(number):
         raise RegardError(
             argument,
             got=repr(number),

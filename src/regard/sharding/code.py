@@ -1,6 +1,6 @@
 """What a score or a bias that is code learns: the parameters of its module; a closure that learns is refused."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -21,12 +21,30 @@ def learned_by_code(problem: Problem, score: object, bias: object) -> tuple[Tens
     found: dict[int, Tensor] = {}
     form, device = problem.form, problem.value.device
     if isinstance(form, CallableForm):
-        tile = form.function(_one(form.query), _one(form.key))
+        tile = _tried("score", device, form.function, _one(form.query), _one(form.key))
         found |= _parameters("score", score, tile)
     if problem.bias is not None and not isinstance(problem.bias, Tensor):
         position = torch.arange(1, device=device)
-        found |= _parameters("bias", bias, problem.bias(position, position))
+        found |= _parameters("bias", bias, _tried("bias", device, problem.bias, position, position))
     return tuple(found.values())
+
+
+def _tried(argument: str, device: torch.device, function: Callable[..., Tensor], *given: Tensor) -> Tensor:
+    """What a function says of one pair; one that draws random numbers would say something else when recomputed."""
+    before = _random_state(device)
+    tile = function(*given)
+    if not torch.equal(before, _random_state(device)):
+        raise RegardError(
+            argument,
+            got="a callable that draws random numbers",
+            needed="a function of its tokens alone, because the backward pass recomputes blocks, and would draw others",
+            repair="Call eval() on a module with dropout, or add the noise to the tokens before.",
+        )
+    return tile
+
+
+def _random_state(device: torch.device) -> Tensor:
+    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
 
 
 def _parameters(argument: str, source: object, tile: Tensor) -> dict[int, Tensor]:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from regard.backends.problem import Problem
 from regard.pooling import Attended, merge
 from regard.pooling.attend import pool_inspect
-from regard.pooling.prepare import Settings, checked_callable
+from regard.pooling.prepare import Settings, checked_callable, under_autocast
 from regard.scores.forms import CallableForm, Form
 from regard.scores.names import ScoreLike, check_score, named_score
 from regard.scores.score import Score
@@ -67,7 +67,8 @@ def _prepared(
         query = shards.prepared_query(score.prepare_query, query)
         return score.pair(query, shards.prepared_key(score.prepare_key, key)), value, score.sink_logits()
     check_score(score)
-    return CallableForm(query, key, checked_callable(score, common_batch(query, key, value))), value, None
+    function = under_autocast(score, query.device)
+    return CallableForm(query, key, checked_callable(function, common_batch(query, key, value))), value, None
 
 
 def _with_sink(record: Attended, problem: Problem, sink: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from tests import bounds
+from torch.nn import functional
 
 import regard
 from regard.backends.blocked import checkpointed
@@ -91,3 +92,20 @@ def test_only_one_block_of_a_callable_is_alive_at_a_time(monkeypatch):
     monkeypatch.setitem(checkpointed.BLOCK_ELEMENTS, "cpu", 97 * 3 * 4)
     monkeypatch.setattr(checkpointed, "FEWEST_QUERIES", 1)
     assert saved(16) < 97 * 16
+
+
+@pytest.mark.parametrize("part", ["score", "bias"])
+def test_code_that_draws_numbers_draws_the_same_ones_backward(monkeypatch, part):
+    monkeypatch.setitem(checkpointed.BLOCK_ELEMENTS, "cpu", 1)
+    monkeypatch.setattr(checkpointed, "FEWEST_QUERIES", 1)
+    query, key, value = (torch.randn(n, 3, dtype=torch.float64).requires_grad_() for n in (5, 7, 7))
+    code = {
+        "score": {"score": lambda q, k: functional.dropout(q @ k.mT)},
+        "bias": {"bias": lambda q, k: 3 * torch.rand(len(q), len(k)).double()},
+    }[part]
+
+    def pooled(query):
+        torch.manual_seed(7)
+        return regard.attend(query, key.detach(), value.detach(), backend="blocked", **code)
+
+    assert torch.autograd.gradcheck(pooled, query)

@@ -56,6 +56,7 @@ def test_an_additive_score_is_refused_less(settings):
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
+        ({"tolerance": 1.8e-6}, "its tanh is exact to 1.9e-06"),
         ({"bias": lambda q, k: -(q[:, None] - k).abs().float()}, "no callable bias"),
         ({"query": torch.randn(2, 0, 3)}, "an input is empty"),
         ({"dropout": 1.0}, "leaves nothing to divide by"),

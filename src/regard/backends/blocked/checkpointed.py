@@ -39,7 +39,8 @@ def by_rows(function: Callable[[slice | None], tuple[Tensor, ...]], *problems: P
         return [function(None)]
     if not torch.is_grad_enabled():
         return [function(rows) for rows in blocks]
-    random = any(problem.dropout > 0 for problem in problems)
+    # A user's function may draw numbers of its own.
+    random = any(problem.dropout > 0 or problem.is_code for problem in problems)
     return [checkpoint(function, rows, use_reentrant=False, preserve_rng_state=random) for rows in blocks]
 
 

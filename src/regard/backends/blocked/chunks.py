@@ -47,8 +47,8 @@ class ChunkTiles(AdditiveTiles):
         super().__init__(operands, needs, tanh)
         self.memory = TileMemory(self.u.device, *3 * [self.u.dtype])
         # A numerator w u may be of any size, unless w is of size 1.
-        self.largest = self.weight.abs().amax(-1, keepdim=True)
-        self.share = self.weight / self.largest.clamp_min(torch.finfo(self.u.dtype).tiny)
+        self.largest = self.weight.abs().amax(-1, keepdim=True).clamp_min(torch.finfo(self.u.dtype).tiny)
+        self.share = self.weight / self.largest
 
     def identity_scores(self, rows: slice, cols: slice) -> Tensor:
         """sum_h w_h (1 - 2 r_h)."""

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from regard.backends.fused import operator
 from regard.backends.fused.additive import operator as additive_operator
+from regard.backends.fused.additive.plan import PROMISED
 from regard.backends.fused.batches import groups_of
 from regard.backends.fused.conditions import conditions_of
 from regard.backends.problem import Problem
@@ -61,7 +62,9 @@ def _refuse_distance(problem: Problem, form: DistanceForm) -> str | None:
 
 
 def _refuse_additive(problem: Problem) -> str | None:
-    """What speaks against the mask of an additive score."""
+    """What speaks against tolerance, mask and dropout of an additive score."""
+    if problem.tolerance is not None and problem.tolerance < PROMISED:
+        return f"its tanh is exact to {PROMISED:.2g}"
     if conditions_of(problem.mask) is None and math.prod(problem.batch) * problem.queries * problem.keys > MOST_MASKED:
         return f"masks that are no conditions on keys, one band and one gap may have {MOST_MASKED} entries"
     if problem.dropout >= 1:

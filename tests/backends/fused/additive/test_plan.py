@@ -10,14 +10,14 @@ from regard.backends.fused.additive import plan as module
 from regard.backends.fused.additive.lift import RANKS, WIDEST, lift_for, lift_of, promise_of, rank_for, sides_on
 from regard.watched import is_plain
 
-EXACT = module.Plan(0, 0.0, 0.0, module.EXACT_ERROR * torch.finfo(torch.float32).eps)
+EXACT = module.Plan(0, 0.0, 0.0, module.PROMISED)
 
 
 def call(dtype=torch.float32, tokens=128, hidden=4, **settings):
     return drawn(tokens, tokens, hidden, 1, **settings).to(dtype)
 
 
-@pytest.mark.parametrize("tolerance", [None, 1e-6, EXACT.error])
+@pytest.mark.parametrize("tolerance", [None, 5e-6, EXACT.error])
 def test_float32_is_exact_unless_a_tolerance_is_looser_than_that(tolerance):
     assert plan_of(call(tolerance=tolerance)) == EXACT
 
@@ -44,7 +44,7 @@ def test_bfloat16_is_as_coarse_as_the_lift_and_float16_is_not():
     assert coarse.rank > 0
     assert coarse.error <= 2.0**-8
     assert plan_of(call(torch.float16)) == EXACT
-    assert plan_of(call(torch.bfloat16, tolerance=1e-6)) == EXACT
+    assert plan_of(call(torch.bfloat16, tolerance=1e-5)) == EXACT
 
 
 @pytest.mark.parametrize(("least", "lifted"), [(128**2 * 4, True), (128**2 * 4 + 1, False)])

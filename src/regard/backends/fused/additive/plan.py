@@ -12,6 +12,7 @@ from regard.watched import is_intercepted
 # Bound on the error of each tanh of an exact score and of its derivative, in units of float32's eps: a handful of
 # roundings, and the exponentials' own.
 EXACT_ERROR = 16.0
+PROMISED = EXACT_ERROR * torch.finfo(torch.float32).eps
 # What a dtype's own rounding already costs: without a tolerance, inputs that coarse may be lifted.
 OWN_ROUNDING = {torch.bfloat16: 2.0**-8}
 # Pairs times hidden units below which a call waits for the launches of its kernels: the exact form has half as many.
@@ -33,7 +34,7 @@ def plan(problem: Problem, *, gradient: bool) -> Plan:
     """The lift where the tolerance allows it and it pays, otherwise the exact form."""
     form = problem.form
     assert isinstance(form, AdditiveForm)
-    exact = Plan(0, 0.0, 0.0, EXACT_ERROR * torch.finfo(torch.float32).eps)
+    exact = Plan(0, 0.0, 0.0, PROMISED)
     tolerance = problem.tolerance
     # The launches of a compiled caller may be recorded in a CUDA graph: who asks it for less gets the lift.
     is_asked = tolerance is not None and torch.compiler.is_compiling()
