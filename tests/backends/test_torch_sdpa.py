@@ -265,3 +265,29 @@ def test_a_scale_may_be_anything(scale, mask, learns):
     if learns:
         found, right = (torch.autograd.grad(x.sin().sum(), tokens) for x in (found, right))
         torch.testing.assert_close(found, right)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("count", [1, 7, 15, 16, 40])
+@pytest.mark.parametrize("batch", [(2,), (2, 3)], ids=["any", "everyday"])
+def test_a_query_that_is_nan_is_answered_by_nan(batch, count, causal, dtype):
+    """torch's own kernel answers by 0 where the keys are fewer than a vector has numbers."""
+    inputs = [torch.randn(*batch, count, 4).to(dtype) for _ in range(3)]
+    clean = regard.attend(*inputs, mask=Mask.causal() if causal else None)
+    inputs[0][0, ..., 0, 0] = torch.nan
+    output = regard.attend(*inputs, mask=Mask.causal() if causal else None)
+    assert output[0, ..., 0, :].isnan().all()
+    assert torch.equal(output[1:], clean[1:])
+    assert torch.equal(output[0, ..., 1:, :], clean[0, ..., 1:, :])
+
+
+def test_what_is_kept_for_a_short_call_belongs_to_no_mode():
+    torch_sdpa._kept_mask.cache_clear()
+    inputs = [torch.randn(2, 3, 7, 4) for _ in range(3)]
+    with torch.inference_mode():
+        expected = regard.attend(*inputs, mask=Mask.causal())
+    learning = [x.requires_grad_() for x in inputs]
+    output = regard.attend(*learning, mask=Mask.causal())
+    torch.autograd.grad(output.sum(), learning)
+    assert torch.equal(output, expected)

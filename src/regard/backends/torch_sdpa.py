@@ -1,6 +1,7 @@
 """The torch backend: scaled_dot_product_attention for dot products, called and not rewritten."""
 
 import math
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -18,6 +19,8 @@ NAME = "torch"
 # are dropped. Up to so many entries that is no burden; beyond it the promise of memory linear in tokens would break,
 # and tiles are the better way.
 MOST_ENTRIES = 2**24
+# With fewer keys than a vector has numbers, torch's kernel for a CPU answers a NaN query by 0, unless there is a mask.
+VECTOR = 16
 
 
 def refuse(problem: Problem, log_mass: bool) -> str | None:
@@ -137,12 +140,33 @@ def _call(form: DotForm, value: Tensor, allowed: Tensor | None, dropout: float, 
     if rank != 4:
         query, key, value = _four(query), _four(key), _four(value)
         allowed = None if allowed is None else _four(allowed)
-    query, key, value = (_ready(x) for x in _of_one_width(query, key, value))
+    if not torch._C._are_functorch_transforms_active():  # which have a rule for the other kernel alone
+        query, key, value = (_ready(x) for x in _of_one_width(query, key, value))
+    if allowed is None and is_readable(value):
+        allowed = everything(query, key, causal=causal)
+        causal = causal and allowed is None
     output = functional.scaled_dot_product_attention(
         query, key, value, allowed, dropout, causal, scale=form.scale, enable_gqa=grouped
     )
     output = output if output.shape[-1] == value_dim else output[..., :value_dim]
     return output if rank == 4 else output.reshape(*batch, *output.shape[-2:])
+
+
+def everything(query: Tensor, key: Tensor, *, causal: bool) -> Tensor | None:
+    """A mask that hides no more than is hidden already, for a call that would lose NaN without one."""
+    queries, keys = query.shape[-2], key.shape[-2]
+    if keys >= VECTOR or key.device.type != "cpu":
+        return None
+    if not causal:
+        return _kept_mask(1, 1, key.dtype)
+    return _kept_mask(queries, keys, key.dtype) if queries < VECTOR else None
+
+
+@lru_cache(maxsize=4 * VECTOR**2)
+def _kept_mask(queries: int, keys: int, dtype: torch.dtype) -> Tensor:
+    """Zeros, (1, 1, queries, keys), minus infinity for what comes later; it belongs to no mode that may be on."""
+    with torch.inference_mode(False), torch._C.DisableTorchFunction():
+        return torch.full((1, 1, queries, keys), -math.inf, dtype=dtype, device="cpu").triu_(1)
 
 
 def _of_one_width(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from regard.backends.problem import FEW_NUMBERS, blank, evaluated, may_be_differentiated
+from regard.backends.torch_sdpa import everything
 from regard.masks import Mask
 from regard.scores.dot import is_bare
 from regard.scores.names import ScoreLike, named_score
@@ -27,11 +28,15 @@ def pool(query: Tensor, key: Tensor, value: Tensor, score: ScoreLike, mask: Mask
             return None
         scale = score.scale
     if mask is None:
-        return functional.scaled_dot_product_attention(query, key, value, scale=scale)
+        allowed = everything(query, key, causal=False)
+        return functional.scaled_dot_product_attention(query, key, value, allowed, scale=scale)
     if not isinstance(mask, Mask):
         return None
     if mask.is_causal:
-        return functional.scaled_dot_product_attention(query, key, value, is_causal=True, scale=scale)
+        allowed = everything(query, key, causal=True)
+        return functional.scaled_dot_product_attention(
+            query, key, value, allowed, is_causal=allowed is None, scale=scale
+        )
     # On a CPU much padding is blanked only where it must be, which is another question.
     if mask.is_padding and (query.device.type != "cpu" or query.numel() < FEW_NUMBERS):
         return _pool_padded(query, key, value, scale, mask)
