@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from regard import inspect
-from regard.regression import hat, neighbourhoods
+from regard.regression import band, derivative, hat, neighbourhoods
 from regard.regression.smoother import Smoother
 from regard.regression.sums import Data, on_line
 
@@ -55,9 +55,27 @@ def test_many_narrow_windows_are_not_compared_with_all_keys(monkeypatch, kernel)
 def test_no_more_pairs_exist_at_once_than_are_allowed():
     smoother = Smoother(drawn(torch.float64, weighted=False), "epanechnikov", 0.2, degree=1)
     query = smoother.data.key
-    parts = list(neighbourhoods.neighbourhoods(smoother, query, 0, 900))
+    parts = list(neighbourhoods.neighbourhoods(smoother, query, pairs=900))
     assert torch.cat([some for some, _ in parts]).sort().values.tolist() == list(range(200))
     for some, seen in parts:
         assert len(some) == 1 or len(some) * (seen.data.key.numel() + seen.data.value.numel()) <= 900
         apart = (query[some] - smoother.data.key.T).abs() < 0.2
         assert set(apart.any(0).nonzero().flatten().tolist()) <= set(seen.row.tolist())
+
+
+@pytest.mark.parametrize("kernel", sorted(on_line.NAMES - {"boxcar"}))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_derivatives_and_bands_of_the_keys_nearby_are_those_of_all_keys(monkeypatch, kernel, dtype):
+    data = drawn(dtype, weighted=True)
+    query = 99.9 + 1.2 * torch.rand(150, 1, dtype=dtype)
+    sigma2 = torch.rand(200, 2, dtype=dtype)
+    monkeypatch.setattr(neighbourhoods, "NEIGHBOURS", 7)
+    for width in WIDTHS[1:]:
+        smoother = Smoother(data, kernel, width)
+        near = derivative.of_pooling(smoother, query), band._by_rows(smoother, query, sigma2)
+        with monkeypatch.context() as patch:
+            patch.setattr(neighbourhoods, "Line", type(None))
+            everything = derivative._by_pairs(smoother, query), band._by_rows(smoother, query, sigma2)
+        for found, expected in zip(near, everything, strict=True):
+            room = 1e3 * torch.finfo(dtype).eps * max(1.0, expected.abs().max().item())
+            torch.testing.assert_close(found, expected, rtol=0, atol=room)

@@ -74,6 +74,22 @@ def test_the_scan_of_a_sample_leads_to_the_same_width(monkeypatch):
     assert sampled.bandwidth_ == pytest.approx(whole.bandwidth_, rel=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("kernel", "rule", "degree"),
+    [("gaussian", "loo", 0), ("gaussian", "aicc", 0), ("epanechnikov", "loo", 0), ("gaussian", "loo", 1)],
+)
+def test_what_is_finer_than_the_sample_is_found_on_all_rows(monkeypatch, kernel, rule, degree):
+    """A daily cycle in 200 days of hours, of which the sample has one in sixteen."""
+    days = np.arange(4800) / 24
+    noise = 0.5 * np.random.default_rng(0).standard_normal(4800)
+    y = 10 * np.sin(2 * np.pi * days / 100) + 5 * np.sin(2 * np.pi * days) + noise
+    whole = NadarayaWatson(kernel, rule, degree=degree).fit(days[:, None], y)
+    monkeypatch.setattr(search, "SCAN_ROWS", 300)
+    sampled = NadarayaWatson(kernel, rule, degree=degree).fit(days[:, None], y)
+    assert sampled.bandwidth_ == pytest.approx(whole.bandwidth_, rel=0.1)
+    assert sampled.criterion_ <= 1.01 * whole.criterion_
+
+
 def test_neighbours_in_time_are_left_out():
     generator = np.random.default_rng(0)
     x = np.linspace(0, 4, 80).reshape(-1, 1)

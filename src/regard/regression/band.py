@@ -15,6 +15,7 @@ from torch.special import ndtri
 
 from regard.errors import RegardError
 from regard.regression import hat, local_linear
+from regard.regression.neighbourhoods import neighbourhoods
 from regard.regression.search import check_counts
 from regard.regression.smoother import Smoother
 from regard.regression.sums import Data, can_square, pool_squares, prepare
@@ -148,7 +149,7 @@ def _by_rows(smoother: Smoother, query: Tensor, sigma2: Tensor) -> Tensor:
     """(queries, outputs): sum_j l_j^2 sigma_j^2 from rows of the hat matrix."""
     data = smoother.data
     per_observation = sigma2 if data.weight is None else sigma2 / data.weight.unsqueeze(-1)
-    parts = [
-        hat.rows(smoother, query[block]).weight.square() @ per_observation for block in hat.blocks(smoother, query)
-    ]
-    return torch.cat(parts)
+    factor = sigma2.new_zeros(len(query), sigma2.shape[-1])
+    for block, seen in neighbourhoods(smoother, query, pairs=hat.WEIGHTS_AT_ONCE):
+        factor[block] = hat.rows(smoother, query[block], seen=seen).weight.square() @ per_observation[seen.row]
+    return factor

@@ -1,11 +1,15 @@
-"""The derivative of the Nadaraya-Watson curve, exactly, by differentiating the pooling itself."""
+"""The derivative of the Nadaraya-Watson curve, exactly: of a Gaussian from its moments, else by differentiating."""
+
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from regard import attend
 from regard.errors import RegardError
+from regard.regression import local_linear
 from regard.regression.nearest import Nearest
+from regard.regression.neighbourhoods import neighbourhoods
 from regard.regression.smoother import Smoother
 from regard.regression.sums import Kernel
 from regard.regression.sums.through_attend import score_of
@@ -19,15 +23,35 @@ def of_pooling(smoother: Smoother, query: Tensor) -> Tensor:
     one-sided derivatives.
     """
     _check(smoother)
-    data = smoother.data
+    return _of_gaussian(smoother, query) if smoother.kernel == "gaussian" else _by_pairs(smoother, query)
+
+
+def _of_gaussian(smoother: Smoother, query: Tensor) -> Tensor:
+    """log f has the derivative (k - q) / width^2: what is left is the covariance of keys and values."""
+    pooled = replace(smoother, tolerance=None).pool(query, moments=True)
+    assert pooled.moments is not None
+    shift, _, cross = pooled.moments
+    width = torch.as_tensor(smoother.width, dtype=shift.dtype, device=shift.device)
+    slope = (cross - shift.unsqueeze(-1) * pooled.mean.unsqueeze(-2)) / width.square().reshape(-1, 1)
+    slope = slope.to(smoother.data.value.dtype)
+    _, trusted = local_linear.inverse_about(pooled.moments)
+    lost = (~trusted & pooled.log_mass.isfinite()).nonzero().flatten()
+    return slope.index_copy(0, lost, _by_pairs(smoother, query[lost])) if len(lost) else slope
+
+
+def _by_pairs(smoother: Smoother, query: Tensor) -> Tensor:
     assert isinstance(smoother.width, float | Tensor)
     score = score_of(Kernel(smoother.kernel, smoother.width))
-    with torch.enable_grad():
-        point = query.detach().requires_grad_()
-        # Each query's estimate depends on its own place only: the gradient of the sum holds every derivative.
-        mean = attend(point, data.key, data.value, score=score, bias=data.bias)
-        slopes = [torch.autograd.grad(mean[:, o].sum(), point, retain_graph=True)[0] for o in range(mean.shape[1])]
-    return torch.stack(slopes, -1)
+    slope = smoother.data.value.new_zeros(*query.shape, smoother.outputs)
+    for block, seen in neighbourhoods(smoother, query.detach()):
+        data = seen.data
+        with torch.enable_grad():
+            point = query[block].detach().requires_grad_()
+            # Each query's estimate depends on its own place only: the gradient of the sum holds every derivative.
+            mean = attend(point, data.key, data.value, score=score, bias=data.bias)
+            for output in range(mean.shape[1]):
+                slope[block, :, output] = torch.autograd.grad(mean[:, output].sum(), point, retain_graph=True)[0]
+    return slope
 
 
 def _check(smoother: Smoother) -> None:

@@ -29,12 +29,15 @@ class HatRows(NamedTuple):
     slope_weight: Tensor | None = None
 
 
-def rows(smoother: "Smoother", query: Tensor, own: Tensor | None = None, exclude: int = 0) -> HatRows:
+def rows(
+    smoother: "Smoother", query: Tensor, own: Tensor | None = None, exclude: int = 0, seen: Seen | None = None
+) -> HatRows:
     """The rows of the queries.
 
-    own: (queries,), or None; the row of the data that each query is, and that it leaves out as `sums.pool` says.
+    own: (queries,), or None; the row of the data that each query is, and that it leaves out as `sums.pool` says. seen:
+    the keys that the rows are about, where all others have no weight; None for all.
     """
-    seen = everything(smoother.data)
+    seen = everything(smoother.data) if seen is None else seen
     share, pivot = _shares(smoother, query, seen, own, exclude)
     if smoother.degree == 0:
         return HatRows(share)
@@ -51,7 +54,7 @@ def lines(smoother: "Smoother", query: Tensor, own: Tensor | None = None, exclud
     """
     parts, found = [], []
     hidden = 0 if own is None else 2 * exclude + 1
-    for block, seen in neighbourhoods(smoother, query, hidden, WEIGHTS_AT_ONCE):
+    for block, seen in neighbourhoods(smoother, query, hidden=hidden, pairs=WEIGHTS_AT_ONCE):
         share, pivot = _shares(smoother, query[block], seen, None if own is None else own[block], exclude)
         away, centred, inverse = _about_pivot(query[block], seen.data.key, share, pivot)
         value = seen.data.value

@@ -63,6 +63,12 @@ class Curve:
         if self.places[best] in self.scanned:
             self.values[best] = self.function(self.places[best])
 
+    def join(self, other: "Curve") -> None:
+        """Remember what another curve of the same function knows."""
+        for place, value in zip(other.places, other.values, strict=True):
+            if place not in self.places:
+                self._remember(place, value)
+
     def _remember(self, place: float, value: float) -> float:
         value = float("inf") if np.isnan(value) else value
         index = int(np.searchsorted(self.places, place))
@@ -157,7 +163,7 @@ def _interpolated(curve: Curve, index: int) -> float | None:
     places, values = np.array(curve.places), np.array(curve.values)
     here, left, right = places[index], places[index - 1], places[index + 1]
     usable = np.flatnonzero(np.isfinite(values))
-    nearest = _spread(places, usable[np.argsort(np.abs(places[usable] - here), kind="stable")])[:5]
+    nearest = _spread(places, usable[np.argsort(np.abs(places[usable] - here), kind="stable")], 5)
     reach = float(np.abs(places[nearest] - here).max(initial=0.0))
     if len(nearest) < 3 or reach == 0 or not np.isfinite(values[index - 1 : index + 2]).all():
         return None
@@ -171,10 +177,12 @@ def _interpolated(curve: Curve, index: int) -> float | None:
     return float(inside[np.argmin(np.polyval(polynomial, inside))] * reach + here)
 
 
-def _spread(places: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """The indices in their order, without those whose place is too close to an earlier one."""
+def _spread(places: np.ndarray, order: np.ndarray, most: int) -> np.ndarray:
+    """The first indices in their order, without those whose place is too close to an earlier one."""
     kept: list[int] = []
     for index in order:
+        if len(kept) == most:
+            break
         if all(abs(places[index] - places[other]) >= APART / 2 for other in kept):
             kept.append(int(index))
     return np.array(kept, dtype=int)

@@ -32,17 +32,18 @@ def everything(data: Data) -> Seen:
     return Seen(data, torch.arange(len(data.key), device=data.key.device))
 
 
-def neighbourhoods(smoother: "Smoother", query: Tensor, hidden: int, pairs: int) -> Iterator[tuple[Tensor, Seen]]:
+def neighbourhoods(
+    smoother: "Smoother", query: Tensor, *, hidden: int = 0, pairs: int | None = None
+) -> Iterator[tuple[Tensor, Seen]]:
     """The numbers of all queries, (some,) at a time, with the keys that they see.
 
     query: (queries, dim), in the coordinates of the keys. hidden: from how many keys, at most, each query is hidden.
-    pairs: how many there may be at once.
+    pairs: how many there may be at once; None for any number.
     """
     line = smoother.prepared
     kernel = None if smoother.adapts else smoother.kernel_at(query)
     if not len(query) or kernel is None or not isinstance(line, Line) or not on_line.can_pool(query, kernel, None):
-        numbers = torch.arange(len(query), device=query.device)
-        yield from ((some, everything(smoother.data)) for some in numbers.split(smoother.data.most_rows(pairs)))
+        yield from _cut(torch.arange(len(query), device=query.device), everything(smoother.data), pairs)
         return
     place = query[:, 0].double()
     # Some roundings more: what has no weight after all gets none.
@@ -53,8 +54,12 @@ def neighbourhoods(smoother: "Smoother", query: Tensor, hidden: int, pairs: int)
         first, after = torch.searchsorted(line.key, ends).tolist()
         first = min(first, len(line.key) - 1)
         row = line.order[first : max(after, first + 1)].long()
-        seen = Seen(smoother.data.at(row), row)
-        yield from ((some, seen) for some in block.split(seen.data.most_rows(pairs)))
+        yield from _cut(block, Seen(smoother.data.at(row), row), pairs)
+
+
+def _cut(block: Tensor, seen: Seen, pairs: int | None) -> Iterator[tuple[Tensor, Seen]]:
+    rows = max(len(block), 1) if pairs is None else seen.data.most_rows(pairs)
+    yield from ((some, seen) for some in block.split(rows))
 
 
 def _reach(kernel: str, width: float, place: Tensor, line: Line, hidden: int) -> Tensor:

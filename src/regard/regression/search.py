@@ -7,8 +7,9 @@ Compact kernels make the criterion rough, so their grid is finer, most of all wh
 may be missed. The lowest value found is taken, and of equal values the widest width.
 
 Beyond SCAN_ROWS rows the grid is scanned on that many rows, drawn with a fixed seed; the result is carried over by
-the rate n^(-1/(d + 4)), and the valley around it is found and polished on all rows. A second valley that shows on
-all rows only would be missed.
+the rate n^(-1/(d + 4)), and the valley around it is found and polished on all rows. What is finer than the sample (a
+daily cycle in years of hours) shows on all rows only: widths too narrow for the sample are tried there, and where one
+does better its valley is polished, too.
 """
 
 import math
@@ -128,6 +129,7 @@ def find_width(judge: Judge) -> Found:
         lowest, _ = minimise(sample.at, grid, _rounding(smoother.data), rough=rough, scan=sample.scan)
         dim = smoother.data.key.shape[-1]
         curve = _valley(judge, lowest.place + math.log(share) / (dim + 4), (low, high))
+        _add_finer_valley(judge, curve, sample, (low, high))
     else:
         _, curve = minimise(judge.at, grid, _rounding(smoother.data), rough=rough, scan=judge.scan)
     found = _found(judge, curve)
@@ -226,6 +228,18 @@ def _valley(judge: Judge, start: float, within: tuple[float, float]) -> Curve:
             break
     polish(curve, curve.places[best])
     return curve
+
+
+def _add_finer_valley(judge: Judge, curve: Curve, sample: Judge, within: tuple[float, float]) -> None:
+    """Look for a lower valley at widths at which rows of the sample have too few neighbours to show one."""
+    low, high = within
+    # Local means tell whether there is one in a fraction of the time of lines.
+    means = Judge(replace(judge.smoother, degree=0), judge.criterion, judge.exclude, 0)
+    means.unit = judge.unit
+    fine = _evaluated(means, np.arange(low, min(sample.range_of_places()[0] + 2 * GRID_STEP, high), GRID_STEP).tolist())
+    best = fine.best()
+    if fine.values[best] < curve.values[curve.best()]:
+        curve.join(_valley(judge, fine.places[best], within))
 
 
 def _evaluated(judge: Judge, places: list[float]) -> Curve:
