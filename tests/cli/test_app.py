@@ -131,6 +131,15 @@ def test_a_reader_that_leaves_early_is_no_failure():
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("place", [">&-", "> /dev/full"])
+@pytest.mark.parametrize("words", ["doctor", "doctor --json", "--version"])
+def test_an_output_that_cannot_be_written_is_refused(words, place):
+    done = piped(f"{{regard}} {words} {place}")
+    assert done.returncode == 2
+    assert done.stderr.startswith("regard: output: got standard output (")
+    assert done.stderr.count("\n") == 1
+
+
 def test_what_a_terminal_cannot_write_does_not_end_what_is_done(tmp_path):
     table = tmp_path / "data.csv"
     table.write_text("x,y\n" + "\n".join(f"{i},{i * i % 7}" for i in range(30)), encoding="utf-8")

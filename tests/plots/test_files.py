@@ -63,3 +63,18 @@ def test_a_folder_is_made_by_its_name(tmp_path):
     plots.make_folder(str(tmp_path / "new"))
     figure, _ = plots.canvas(1, 1)
     assert all(path.is_file() for path in plots.save(figure, tmp_path / "new" / "a"))
+
+
+def test_a_file_that_cannot_be_written_is_a_sentence(tmp_path):
+    said = r"^out: got .*nowhere.a\.svg \(No such file or directory\); needed a file that can be .*make_folder"
+    with pytest.raises(RegardError, match=said):
+        plots.save_as(figure(), tmp_path / "nowhere" / "a.svg")
+    with pytest.raises(RegardError, match=said):
+        plots.save(figure(), tmp_path / "nowhere" / "a")
+
+
+def test_who_calls_the_file_by_another_name_learns_what_the_system_said(tmp_path):
+    (tmp_path / "a.svg").mkdir()
+    with pytest.raises(OSError, match="got ") as refused:
+        plots.save_as(figure(), tmp_path / "a.svg")
+    assert refused.value.strerror == "Is a directory"

@@ -43,6 +43,8 @@ def test_layers_of_a_tuple_and_own_names():
     assert panels[1].images[0].get_clim() == (0.0, 2.0)
     with pytest.raises(RegardError, match=r"^names: got 1 for 2 heads"):
         plots.heads(layers, layer=1, names=["copies"])
+    with pytest.raises(RegardError, match=r"^names: got 3; needed one for each head"):
+        plots.heads(layers, layer=1, names=3)
     with pytest.raises(RegardError, match=r"^keys: got 1 labels; needed 3"):
         plots.heads(layers, layer=1, keys=["a"])
 

@@ -156,3 +156,15 @@ def test_rows_and_columns_are_numbered_whole():
 def test_a_number_is_no_label():
     with pytest.raises(RegardError, match="queries: got 5; needed 2 labels"):
         plots.heatmap(np.ones((2, 2)), queries=5)
+
+
+@pytest.mark.parametrize("darkest", ["a", "0.5", True, [0.5, 1.0], torch.ones(2), float("nan"), -1.0])
+def test_the_darkest_weight_is_a_number(axes, darkest):
+    with pytest.raises(RegardError, match=r"^darkest: got .*; needed a weight above 0"):
+        plots.heatmap([[0.5, 0.5]], darkest=darkest, ax=axes)
+
+
+def test_the_darkest_weight_may_be_that_of_a_tensor(axes):
+    weights = torch.tensor([[0.25, 0.75]])
+    plots.heatmap(weights, darkest=weights.max(), ax=axes)
+    assert axes.images[0].get_clim() == (0.0, 0.75)

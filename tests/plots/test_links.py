@@ -72,9 +72,11 @@ def test_one_head_by_its_number():
         plots.links(weights, "abcd", "abcd", heads=heads)
     with pytest.raises(RegardError, match=r"heads: got \[1\.5\]"):
         plots.links(weights, "abcd", "abcd", heads=1.5)
+    with pytest.raises(RegardError, match=r"heads: got \[True\]"):
+        plots.links(weights, "abcd", "abcd", heads=[True])
 
 
-@pytest.mark.parametrize("threshold", [float("nan"), -0.1, 2])
+@pytest.mark.parametrize("threshold", [float("nan"), -0.1, 2, None, "a", True])
 def test_a_threshold_is_a_weight(threshold):
     with pytest.raises(RegardError, match="threshold: got"):
         plots.links(np.ones((1, 1)), queries=["a"], keys=["b"], threshold=threshold)

@@ -44,3 +44,20 @@ def test_points_are_three_numbers_each(points):
     x = np.linspace(0, 1, 5)
     with pytest.raises(RegardError, match="points: got"):
         plots.height_map(x, x, np.outer(x, x), points=points)
+
+
+@pytest.mark.parametrize(("low", "high"), [(-1e308, 1e308), (1e308, 1e308), (0.0, 1.7e308)])
+def test_heights_at_the_end_of_float64_are_refused(low, high):
+    _, (ax,) = plots.canvas(4, 3)
+    said = r"^heights: got numbers from .* to .*e\+308; needed none beyond 1e\+300"
+    with pytest.raises(RegardError, match=said):
+        plots.height_map([0, 1], [0, 1], [[low, low], [low, high]], ax=ax)
+    with pytest.raises(RegardError, match=said):
+        plots.height_map([0, 1], [0, 1], [[0.0, 1.0], [1.0, 0.0]], points=([0.0, 1.0], [0.0, 1.0], [low, high]), ax=ax)
+
+
+def test_heights_short_of_it_are_drawn():
+    figure, (ax,) = plots.canvas(4, 3)
+    plots.height_map([0, 1], [0, 1], [[-1e300, 0.0], [0.0, 1e300]], ax=ax)
+    figure.draw_without_rendering()
+    assert ax.collections[0].levels[-1] >= 1e300

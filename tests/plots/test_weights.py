@@ -34,6 +34,17 @@ def test_a_tuple_of_layers_as_hugging_face_returns_it():
     np.testing.assert_array_equal(as_heads(layers[:1], batch=0), layers[0][0].double().numpy())
 
 
+def test_a_layer_without_weights_keeps_its_number():
+    layers = (None, four(), four())
+    np.testing.assert_array_equal(as_heads(layers, layer=1, batch=0), layers[1][0].double().numpy())
+    np.testing.assert_array_equal(as_heads(layers, layer=-1, batch=0), layers[2][0].double().numpy())
+    np.testing.assert_array_equal(as_heads(layers[:2], batch=0), layers[1][0].double().numpy())
+    said = r"^layer: got {}; needed one that has weights: 1, 2\. Layer 0 has no weights; pass for example layer=1\.$"
+    for empty in (0, -3):
+        with pytest.raises(RegardError, match=said.format(empty)):
+            as_heads(layers, layer=empty, batch=0)
+
+
 def test_nn_multihead_attention_averaged_and_by_head():
     module = nn.MultiheadAttention(12, 3, batch_first=True)
     tokens = torch.randn(2, 5, 12)

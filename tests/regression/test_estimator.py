@@ -8,6 +8,7 @@ import pytest
 import torch
 from sklearn.base import clone
 from sklearn.inspection import partial_dependence
+from sklearn.metrics import r2_score
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -180,6 +181,16 @@ def test_tensors_stay_tensors(dtype):
     for part in (*model.confidence_band(tensors[0]), model.derivative(tensors[0]), model.weights(tensors[0])):
         assert isinstance(part, torch.Tensor)
         assert part.dtype == dtype
+
+
+def test_half_precision_is_scored_as_it_is_fitted_and_predicted():
+    x, y = (torch.tensor(part).bfloat16() for part in wave())
+    weight = torch.arange(len(x)).bfloat16()
+    model = NadarayaWatson(bandwidth=0.3).fit(x, y, weight)
+    expected = r2_score(y.double(), model.predict(x).double(), sample_weight=weight.double())
+    assert model.score(x, y, weight) == pytest.approx(expected, rel=1e-12)
+    with pytest.raises(ValueError, match="Complex data not supported"):
+        model.score(x.to(torch.complex64), y)
 
 
 def test_it_is_silent_unless_asked(capsys):

@@ -58,6 +58,25 @@ def test_what_cannot_be_read_is_explained(tmp_path):
     assert "Save it as UTF-8" in refused(utf_16)
 
 
+def test_lines_that_end_with_carriage_returns_alone_are_refused(tmp_path):
+    path = tmp_path / "mac"
+    path.write_bytes(b"one\teins\rtwo\tzwei\r")
+    assert refused(path).startswith(
+        f"pairs: got {path}, whose lines end with carriage returns alone; needed lines that"
+    )
+    assert r"tr '\r' '\n' < OLD > NEW" in refused(path)
+
+
+def test_a_carriage_return_astray_is_part_of_its_line(tmp_path):
+    (tmp_path / "astray").write_bytes(b"one\ttw\ro\nthr\ree")
+    assert list(read_lines("pairs", tmp_path / "astray")) == [b"one\ttw\ro", b"thr\ree"]
+
+
+def test_a_carriage_return_too_many_before_a_line_feed_is_no_text(tmp_path):
+    (tmp_path / "twice").write_bytes(b"one\r\r\ntwo\r")
+    assert list(read_lines("pairs", tmp_path / "twice")) == [b"one", b"two"]
+
+
 def test_a_gzip_file_that_was_cut_off_or_damaged(tmp_path):
     whole = gzip.compress(bytes(range(32, 127)) * 400)
     for damaged in (whole[:-12], whole[:40] + b"\xff" * 20 + whole[60:], whole[:2]):

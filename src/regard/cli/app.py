@@ -13,6 +13,7 @@ from regard.cli.evaluate import evaluate
 from regard.cli.help_texts import description, epilogue
 from regard.cli.lab import lab
 from regard.cli.regress import regress
+from regard.cli.standard_output import arriving
 from regard.cli.statuses import FAILED, INTERRUPTED, REFUSED
 from regard.cli.studio import studio
 from regard.cli.tour import tour
@@ -49,7 +50,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     words, debug = _without_debug(sys.argv[1:] if arguments is None else arguments)
     _write_everything()
     try:
-        with in_one_line():
+        with in_one_line(), arriving():
             app(words, exit_on_error=False, print_error=False, result_action="return_none")
     except KeyboardInterrupt:
         print("\nregard: interrupted.", file=sys.stderr)

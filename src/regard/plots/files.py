@@ -15,6 +15,10 @@ RASTER_DPI = 200
 FORMATS = (".svg", ".png", ".pdf")
 
 
+class UnwritableError(RegardError, OSError):
+    """A file that the system refuses to write; an OSError too, for callers whose argument has another name."""
+
+
 def save(figure: Figure, stem: Path | str) -> tuple[Path, Path]:
     """Write `stem`.svg for the page and `stem`.png for the screen; return both paths."""
     stem = Path(stem)
@@ -29,8 +33,18 @@ def save_as(figure: Figure, path: Path | str) -> Path:
     # A date would make every run a new file.
     undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
     page = figure.get_facecolor()
-    with house_style():
-        figure.savefig(path, metadata=undated.get(path.suffix.lower()), dpi=RASTER_DPI, facecolor=page)
+    try:
+        with house_style():
+            figure.savefig(path, metadata=undated.get(path.suffix.lower()), dpi=RASTER_DPI, facecolor=page)
+    except OSError as refusal:
+        said = UnwritableError(
+            "out",
+            got=f"{path} ({refusal.strerror})",
+            needed="a file that can be written",
+            repair="Choose another path, or make its folder by regard.plots.make_folder.",
+        )
+        said.strerror = refusal.strerror
+        raise said from None
     return path
 
 

@@ -49,11 +49,7 @@ def heads(
     count, rows, cells = table.shape
     check_tokens("queries", queries, rows)
     check_tokens("keys", keys, cells)
-    titles = [f"head {head}" for head in range(count)] if names is None else as_labels(names)
-    if len(titles) != count:
-        raise RegardError(
-            "names", got=f"{len(titles)} for {count} heads", needed="one for each head", repair="Leave them out."
-        )
+    titles = _titles(names, count)
     check_darkest(darkest)
     check_int("columns", columns, repair="Pass how many heads stand in a row.")
     width, height = (min(max(SMALLEST, CELL * size), LARGEST) for size in (cells, rows))
@@ -84,3 +80,16 @@ def heads(
         scale = figure.colorbar(panels[0].images[0], ax=panels, label="weight", fraction=0.05, pad=0.02, aspect=30)
         scale.outline.set_visible(False)
     return panels
+
+
+def _titles(names: Sequence[str] | None, count: int) -> list[str]:
+    if names is None:
+        return [f"head {head}" for head in range(count)]
+    try:
+        titles = as_labels(names)
+        got = f"{len(titles)} for {count} heads"
+    except TypeError:
+        titles, got = [], repr(names)  # nothing that holds names
+    if len(titles) != count:
+        raise RegardError("names", got=got, needed="one for each head", repair="Leave them out.")
+    return titles

@@ -10,7 +10,7 @@ import numpy as np
 from regard.errors import RegardError
 from regard.plots.cells import Cells, cells_on, fit_figure
 from regard.plots.look import axes_or_new, canvas, house_style, weight_colours
-from regard.plots.numbers import Numbers, as_array
+from regard.plots.numbers import Numbers, as_array, as_number
 from regard.plots.tokens import as_labels, check_tokens, name_columns, name_rows, set_as_words
 
 if TYPE_CHECKING:
@@ -112,7 +112,10 @@ def heaviest(table: np.ndarray) -> float:
 
 def check_darkest(darkest: float | None) -> None:
     """Refuse a scale that has no end above 0."""
-    if darkest is not None and not 0 < darkest < np.inf:
+    if darkest is not None and not 0 < as_number(darkest) < np.inf:
         raise RegardError(
-            "darkest", got=f"{darkest}", needed="a weight above 0", repair="Pass 1.0, or leave it out for the heaviest."
+            "darkest",
+            got=f"{darkest!r:.60}",
+            needed="a weight above 0",
+            repair="Pass 1.0, or leave it out for the heaviest.",
         )

@@ -10,7 +10,7 @@ import numpy as np
 
 from regard.errors import RegardError
 from regard.plots.look import COLOURS, axes_or_new, figure_of
-from regard.plots.numbers import Numbers
+from regard.plots.numbers import Numbers, as_number
 from regard.plots.tokens import LINE, as_labels, check_tokens, text_widths, type_of
 from regard.plots.weights import as_heads
 
@@ -54,8 +54,11 @@ def links(
     table = as_heads(weights, layer=layer, batch=batch)
     check_tokens("queries", queries, table.shape[1])
     check_tokens("keys", keys, table.shape[2])
-    if not 0 <= threshold <= 1:
-        raise RegardError("threshold", got=f"{threshold}", needed="a weight from 0 to 1", repair="0 draws every line.")
+    lightest = as_number(threshold)
+    if not 0 <= lightest <= 1:
+        raise RegardError(
+            "threshold", got=f"{threshold!r:.60}", needed="a weight from 0 to 1", repair="0 draws every line."
+        )
     chosen = _chosen(heads, len(table))
     left, right = as_labels(queries), as_labels(keys)
     shown = table[chosen]
@@ -65,9 +68,9 @@ def links(
             _size(drawn, left, right, style)
         _tokens(drawn, left, right, style)
         for head, matrix, colour in zip(chosen, shown, COLOURS, strict=False):
-            _lines(drawn, matrix, threshold, colour, f"head {head}")
-        hidden = float(np.nansum(shown[shown < threshold]) / max(np.nansum(shown), 1e-30))
-        note = f"{100 * hidden:.0f}% of the weight is in lines below {threshold:g}, not drawn"
+            _lines(drawn, matrix, lightest, colour, f"head {head}")
+        hidden = float(np.nansum(shown[shown < lightest]) / max(np.nansum(shown), 1e-30))
+        note = f"{100 * hidden:.0f}% of the weight is in lines below {lightest:g}, not drawn"
         drawn.set_xlabel(note if hidden >= 0.005 else "", fontsize=7)
         drawn.set_title("query", loc="left", fontsize=8)
         drawn.set_title("key", loc="right", fontsize=8)
@@ -91,8 +94,7 @@ def _chosen(heads: Sequence[int] | None, count: int) -> list[int]:
         chosen = list(range(count) if heads is None else heads)
     except TypeError:
         chosen = [heads]  # a single one, or nothing that could be one
-    are_heads = all(isinstance(head, Integral) and 0 <= int(head) < count for head in chosen)
-    if not are_heads or not 1 <= len(chosen) <= len(COLOURS):
+    if not all(_is_head(head, count) for head in chosen) or not 1 <= len(chosen) <= len(COLOURS):
         raise RegardError(
             "heads",
             got=f"{count} heads and no choice" if heads is None else f"{chosen}",
@@ -100,6 +102,10 @@ def _chosen(heads: Sequence[int] | None, count: int) -> list[int]:
             repair="Pass for example heads=[0, 1]; regard.plots.heads shows all.",
         )
     return [int(head) for head in chosen]
+
+
+def _is_head(head: object, count: int) -> bool:
+    return isinstance(head, Integral) and not isinstance(head, bool) and 0 <= int(head) < count
 
 
 def _size(ax: Axes, left: list[str], right: list[str], style: dict[str, Any]) -> None:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 LEVELS = 12
+# Closer to the end of float64, what matplotlib adds to levels and colours overflows.
+LARGEST = 1e300
 
 
 def height_map(
@@ -48,6 +50,7 @@ def height_map(
     samples = None if points is None else _finite(points)
     shown = np.concatenate([table[np.isfinite(table)], *([] if samples is None else [samples[2]])])
     lowest, highest = (float(shown.min()), float(shown.max())) if shown.size else (0.0, 1.0)
+    _check_size(lowest, highest)
     highest = highest if highest > lowest else lowest + 1.0
     with axes_or_new(ax) as drawn:
         from matplotlib.ticker import MaxNLocator
@@ -63,6 +66,16 @@ def height_map(
         set_as_words(scale.ax.yaxis.label)
         scale.outline.set_visible(False)
     return drawn
+
+
+def _check_size(lowest: float, highest: float) -> None:
+    if max(-lowest, highest) > LARGEST:
+        raise RegardError(
+            "heights",
+            got=f"numbers from {lowest:g} to {highest:g}",
+            needed=f"none beyond {LARGEST:g}, those of the points included",
+            repair="Divide them by a large number.",
+        )
 
 
 def _finite(points: tuple[Numbers, Numbers, Numbers]) -> np.ndarray:

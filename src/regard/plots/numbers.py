@@ -1,6 +1,8 @@
-"""What a picture is drawn from: tensors of any device and dtype, arrays and lists, as NumPy arrays."""
+"""What a picture is drawn from: tensors of any device and dtype, arrays and lists, as NumPy arrays or one float."""
 
+import math
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,22 @@ def as_array(argument: str, numbers: Numbers, *, axes: tuple[str, ...]) -> np.nd
     if array.ndim != len(axes) or array.size == 0:
         raise _refusal(argument, f"shape {array.shape}", axes)
     return array
+
+
+def as_number(given: object) -> float:
+    """A single number, of NumPy or torch too; NaN for anything else, so that it lies in no range.
+
+    >>> as_number(np.float32(0.5)), as_number("a")
+    (0.5, nan)
+    """
+    if isinstance(given, Tensor | np.ndarray) and given.ndim == 0:
+        given = given.item()
+    if isinstance(given, bool) or not isinstance(given, Real):
+        return math.nan
+    try:
+        return float(given)
+    except OverflowError:
+        return math.nan
 
 
 def _as_plain(numbers: object) -> Any:

@@ -25,13 +25,15 @@ def as_heads(weights: Numbers, *, layer: int | None = None, batch: int | None = 
         weights: (queries, keys), which is one head; (heads, queries, keys); (batch, heads, queries, keys); or a tuple
             of the latter two, one for each layer. Three axes are heads: of a batch that was averaged over its heads,
             pass one entry, weights[0].
-        layer: which layer of a tuple; it may be left out where there is one.
+        layer: which layer of a tuple, by its place there; it may be left out where one has weights.
         batch: which sequence of a batch; it may be left out where there is one.
     """
     parts = weights if isinstance(weights, tuple | list) else ()
-    layers = [part for part in parts if isinstance(part, Tensor | np.ndarray) and part.ndim >= 3]
+    layers = {
+        place: part for place, part in enumerate(parts) if isinstance(part, Tensor | np.ndarray) and part.ndim >= 3
+    }
     if layers:
-        weights = layers[_chosen("layer", layer, len(layers))]
+        weights = layers[_layer(layer, list(layers), len(parts))]
     elif layer is not None:
         raise RegardError(
             "layer",
@@ -65,6 +67,21 @@ def _depth(nested: object) -> int:
     if isinstance(nested, Tensor | np.ndarray):
         return nested.ndim
     return 1 + _depth(nested[0]) if isinstance(nested, list | tuple) and nested else 0
+
+
+def _layer(layer: int | None, having: list[int], count: int) -> int:
+    """Which of `count` layers; having: those with weights, as models have layers without attention."""
+    if layer is None and len(having) == 1:
+        return having[0]
+    place = _chosen("layer", layer, count) % count
+    if place not in having:
+        raise RegardError(
+            "layer",
+            got=repr(layer),
+            needed=f"one that has weights: {', '.join(map(str, having))}",
+            repair=f"Layer {place} has no weights; pass for example layer={having[0]}.",
+        )
+    return place
 
 
 def _chosen(argument: str, chosen: int | None, count: int) -> int:

@@ -28,12 +28,13 @@ def of_pooling(smoother: Smoother, query: Tensor) -> Tensor:
 
 def _of_gaussian(smoother: Smoother, query: Tensor) -> Tensor:
     """log f has the derivative (k - q) / width^2: what is left is the covariance of keys and values."""
+    data = smoother.data
     pooled = replace(smoother, tolerance=None).pool(query, moments=True)
     assert pooled.moments is not None
     shift, _, cross = pooled.moments
     width = torch.as_tensor(smoother.width, dtype=shift.dtype, device=shift.device)
     slope = (cross - shift.unsqueeze(-1) * pooled.mean.unsqueeze(-2)) / width.square().reshape(-1, 1)
-    slope = slope.to(smoother.data.value.dtype)
+    slope = slope.to(data.value.dtype)
     _, trusted = local_linear.inverse_about(pooled.moments)
     lost = (~trusted & pooled.log_mass.isfinite()).nonzero().flatten()
     return slope.index_copy(0, lost, _by_pairs(smoother, query[lost])) if len(lost) else slope

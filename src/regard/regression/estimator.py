@@ -127,10 +127,7 @@ class NadarayaWatson(MultiOutputMixin, RegressorMixin, KernelEstimator):
         if not isinstance(X, Tensor):
             return super().score(X, y, sample_weight)
         # scikit-learn's R^2 would ask for its own configuration to take tensors, and not take them from a GPU.
-        plain = [
-            None if part is None else torch.as_tensor(part).detach().cpu().numpy() for part in (X, y, sample_weight)
-        ]
-        return super().score(*plain)
+        return super().score(*(None if part is None else _as_plain(part) for part in (X, y, sample_weight)))
 
     def derivative(self, X: Any) -> Any:
         """The derivative of the estimate, (queries, dim) or (queries, dim, outputs).
@@ -194,3 +191,9 @@ class NadarayaWatson(MultiOutputMixin, RegressorMixin, KernelEstimator):
 
     def _shaped(self, answer: Any) -> Any:
         return answer[:, 0] if self._one_output else answer
+
+
+def _as_plain(numbers: Any) -> np.ndarray:
+    """In double precision, since NumPy has no bfloat16; complex numbers stay complex, and are refused."""
+    tensor = torch.as_tensor(numbers).detach().cpu()
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float64)).numpy()

@@ -23,14 +23,30 @@ def read_lines(argument: str, path: str | PathLike[str]) -> Iterator[bytes]:
     with a line feed, with or without a carriage return before it; a byte order mark at the beginning is left out.
     """
     with _explained(argument, path), _opened(path) as file:
-        first = True
+        number = 0
         while line := file.readline(MOST_BYTES):
+            number += 1
             rest = line
             while not rest.endswith(b"\n") and (rest := file.readline(MOST_BYTES)):
                 pass
-            line = line.removesuffix(b"\n").removesuffix(b"\r")
-            yield line.removeprefix(BOM) if first else line
-            first = False
+            line = without_end(argument, path, number, line)
+            yield line.removeprefix(BOM) if number == 1 else line
+
+
+def without_end(argument: str, path: str | PathLike[str], number: int, line: bytes) -> bytes:
+    """The line without its end; refuse a whole file as its first line, because carriage returns alone end its lines.
+
+    argument: what the error is about. number: of the line.
+    """
+    text = line.removesuffix(b"\n").rstrip(b"\r")
+    if number == 1 and not line.endswith(b"\n") and b"\r" in text:
+        raise RegardError(
+            argument,
+            got=f"{path}, whose lines end with carriage returns alone",
+            needed="lines that end with a line feed, or with a carriage return and a line feed",
+            repair=r"Write it anew: tr '\r' '\n' < OLD > NEW",
+        )
+    return text
 
 
 @contextmanager

@@ -19,6 +19,14 @@ def test_rules(observed, rule, kernel):
     np.testing.assert_allclose(ours.bandwidth_, theirs.bandwidth_, rtol=1e-13)
 
 
+@pytest.mark.parametrize("rule", ["scott", "silverman"])
+def test_an_offset_costs_a_rule_no_digits(observed, rule):
+    observed.X = (observed.X + 1e6).astype(np.float32)
+    ours = NadarayaWatson(bandwidth=rule).fit(*observed.in_blocks)
+    theirs = NadarayaWatson(bandwidth=rule).fit(observed.X, observed.y)
+    np.testing.assert_allclose(ours.bandwidth_, theirs.bandwidth_, rtol=1e-6)
+
+
 def test_few_rows_are_judged_as_numpy_judges_them(on_a_line):
     ours = NadarayaWatson().fit(*on_a_line.in_blocks)
     theirs = NadarayaWatson().fit(on_a_line.X, on_a_line.y)

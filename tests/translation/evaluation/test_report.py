@@ -77,7 +77,7 @@ def test_a_built_in_corpus_is_judged_by_its_test_part(folders, monkeypatch):
         ({"source": "x"}, "target: got none; needed both --source and --target"),
         ({"target": "x"}, "source: got none"),
         ({"corpus": "daytes"}, "corpus: got 'daytes'; needed 'dates' or"),
-        ({"corpus": "lists", "language": "fr"}, "options: got language for the corpus 'lists'"),
+        ({"corpus": "lists", "language": "fr"}, "language: got fr; needed the corpus numbers. Leave it out."),
         ({"pairs": "nowhere.tsv"}, r"pairs: got nowhere.tsv \(No such file or directory\)"),
         ({"corpus": "lists", "tokenize": "words"}, "tokenize: got 'words'"),
         ({"corpus": "lists", "figure": "x.gif"}, "figure: got 'x.gif'; needed a file name that ends in .svg"),

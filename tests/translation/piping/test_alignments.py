@@ -72,7 +72,7 @@ def test_a_place_that_cannot_be_written_is_refused(translator, translations, tmp
     taken = tmp_path / "taken"
     taken.touch()
     wishes = Wishes(MODEL, alignment="svg", alignment_out=taken)
-    with pytest.raises(RegardError, match=r"out: got .*taken \(File exists\)"), aligner(wishes, translator):
+    with pytest.raises(RegardError, match=r"^alignment_out: got .*taken \(File exists\)"), aligner(wishes, translator):
         pass
     (tmp_path / "a.svg").mkdir()
     wishes = Wishes(MODEL, alignment="svg", alignment_out=tmp_path / "a.svg")

@@ -43,6 +43,15 @@ def test_an_input_that_is_refused_leaves_the_output_as_it_was(folder, tmp_path, 
     assert kept.read_text() == "precious"
 
 
+def test_a_folder_for_pictures_that_is_refused_leaves_the_output_as_it_was(folder, tmp_path):
+    kept, taken = tmp_path / "out", tmp_path / "taken"
+    kept.write_text("precious")
+    taken.touch()
+    with pytest.raises(RegardError, match=r"alignment_out: got .*taken \(File exists\)"):
+        run(Wishes((folder,), sentences=("ab",), output=kept, alignment="svg", alignment_out=taken))
+    assert kept.read_text() == "precious"
+
+
 def test_from_file_to_file(folder, tmp_path, capsys):
     sentences = random_sentences(20)
     (tmp_path / "in").write_text("\n".join(sentences))

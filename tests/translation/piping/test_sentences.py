@@ -42,13 +42,19 @@ def test_a_broken_line_of_a_pipe_is_named(monkeypatch):
         list(sentences_of(Wishes(MODEL)))
 
 
+def test_a_pipe_whose_lines_end_with_carriage_returns_alone_is_refused(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", standard_input(b"two\rthree\r"))
+    with pytest.raises(RegardError, match="input: got standard input, whose lines end with carriage returns alone"):
+        list(sentences_of(Wishes(MODEL)))
+
+
 def test_a_keyboard_gets_a_hint(monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", standard_input(b"ab\n", keyboard=True))
     wishes = Wishes(MODEL)
     assert comes_from_keyboard(wishes)
     assert not comes_from_keyboard(Wishes(MODEL, sentences=("a",)))
     assert not comes_from_keyboard(Wishes(MODEL, input=Path("in")))
-    assert list(sentences_of(wishes)) == ["ab\n"]
+    assert list(sentences_of(wishes)) == ["ab"]
     assert capsys.readouterr().err == HINT + "\n"
 
 

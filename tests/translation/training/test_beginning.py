@@ -25,7 +25,7 @@ def test_a_file_and_flags_are_judged_together(tmp_path):
         choose_recipe(Recipe(), file, {})
     assert choose_recipe(Recipe(), file, {"hidden": 9}).model.heads == 3
     file.write_text("model = 3\n", encoding="utf-8")
-    with pytest.raises(RegardError, match=r"recipe: got the table \[model\]"):
+    with pytest.raises(RegardError, match="recipe: got model, which is no table"):
         choose_recipe(Recipe(), file, {"hidden": 9})
 
 

@@ -77,6 +77,14 @@ def test_a_damaged_one_is_refused_and_the_previous_one_named(tmp_path, damage):
     assert number_in(tmp_path) == 1
 
 
+@pytest.mark.parametrize("name", [checkpoint.NAME, checkpoint.PREVIOUS])
+def test_one_that_cannot_be_read_is_refused(tmp_path, name):
+    (tmp_path / name).mkdir()
+    with pytest.raises(RegardError) as refusal:
+        checkpoint.load(tmp_path)
+    assert str(refusal.value).startswith(f"out: got {tmp_path / name} (Is a directory); needed a checkpoint that can")
+
+
 class Bomb:
     def __reduce__(self):
         return os.mkdir, ("exploded",)

@@ -22,6 +22,18 @@ def test_a_joint_vocabulary_is_one_object_that_knows_both_sides():
     assert UNKNOWN not in source.encode("one 1")
 
 
+@pytest.mark.parametrize("joint", [False, True])
+def test_a_vocabulary_too_small_for_the_characters_is_named_as_in_the_recipe(joint):
+    recipe = make_recipe(source_unit="bpe", target_unit="bpe", vocabulary_size=8, joint=joint)
+    with pytest.raises(RegardError, match=r"^vocabulary_size: got 8; needed at least \d+, for the symbols and every"):
+        learn_vocabularies(recipe, make_pairs(30))
+
+
+def test_another_refusal_of_a_vocabulary_stays_as_it_is():
+    with pytest.raises(RegardError, match=r"^texts: got nothing that can be learnt"):
+        learn_vocabularies(make_recipe(source_unit="bpe"), [Pair("▁", "1")])
+
+
 @pytest.mark.parametrize("part", ["train", "valid"])
 def test_an_empty_part_is_refused(part):
     parts = {"train": make_pairs(2), "valid": make_pairs(1)} | {part: ()}

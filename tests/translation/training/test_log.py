@@ -56,3 +56,9 @@ def test_a_damaged_log_is_named(tmp_path, content):
     (tmp_path / NAME).write_bytes(content)
     with pytest.raises(RegardError, match=r"log\.jsonl, which is damaged; .* Delete it"):
         Log(tmp_path, 1)
+
+
+def test_a_log_that_cannot_be_read_is_refused(tmp_path):
+    (tmp_path / NAME).mkdir()
+    with pytest.raises(RegardError, match=r"out: got .*log\.jsonl \(Is a directory\); needed a log that can be read"):
+        Log(tmp_path, 0)

@@ -151,6 +151,13 @@ def test_another_recipe_or_other_data_are_refused(tmp_path, what, recipe, corpus
     assert weights(tmp_path) == before
 
 
+@pytest.mark.parametrize(("name", "value", "unit"), [("most_tokens", 2, "characters"), ("vocabulary_size", 8, "bpe")])
+def test_a_refused_training_leaves_no_folder(tmp_path, name, value, unit):
+    with pytest.raises(RegardError, match=f"{name}: got {value}"):
+        train(make_recipe(source_unit=unit, **{name: value}), make_corpus(), tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
 def test_it_stops_when_nothing_gets_better_and_keeps_the_best(tmp_path):
     recipe = make_recipe(epochs=50, patience=3, learning_rate=1e-12)
     ended = train(recipe, make_corpus(), tmp_path)

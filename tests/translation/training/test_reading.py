@@ -98,11 +98,47 @@ def test_a_built_in_corpus_brings_its_parts():
         ({"source": "a", "target": "b", "reverse": True}, "reverse: got no --pairs; needed a file of two columns."),
         ({"corpus": "dates", "valid_pairs": "a"}, "valid_pairs: got the corpus dates; needed pairs from files"),
         ({"corpus": "dates", "valid_share": 0.5}, "valid_share: got the corpus dates; needed pairs from files"),
+        ({"corpus": "dates", "valid_target": "a"}, "valid_target: got the corpus dates; needed pairs from files"),
+        (
+            {"pairs": "a", "valid_share": 0},
+            "valid_share: got 0; needed a share of the pairs, or files, to validate on.",
+        ),
     ],
 )
 def test_what_does_not_go_together_is_named(given, said):
     with pytest.raises(RegardError) as refusal:
         check(Sources(**given))
+    assert str(refusal.value).startswith(said)
+
+
+def test_files_without_a_pair_to_validate_on_are_named_with_their_flags(file, tmp_path):
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.touch()
+    other.touch()
+    for given, said in (
+        ({"valid_pairs": one}, f"valid_pairs: got no pairs in {one}; needed at least one pair to validate on."),
+        (
+            {"valid_source": one, "valid_target": other},
+            f"valid_source, valid_target: got no pairs in {one} and {other};",
+        ),
+    ):
+        with pytest.raises(RegardError) as refusal:
+            read(Sources(pairs=file, **given))
+        assert str(refusal.value).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("shares", "said"),
+    [
+        ({"valid_share": -0.1}, "valid_share: got -0.1; needed a share from 0"),
+        ({"test_share": 1.0}, "test_share: got 1.0; needed a share from 0"),
+        ({"valid_share": 0.5, "test_share": 0.5}, "valid_share, test_share: got 0.5 and 0.5; needed less than 1"),
+        ({"valid_share": 1e-9}, "valid_share: got no pair for valid out of 300"),
+    ],
+)
+def test_shares_that_make_no_sense_are_named_by_their_flags(file, shares, said):
+    with pytest.raises(RegardError) as refusal:
+        read(Sources(pairs=file, **shares))
     assert str(refusal.value).startswith(said)
 
 

@@ -31,7 +31,9 @@ def test_a_file_says_what_it_says_and_the_base_the_rest(tmp_path):
         ("[data]\nqqqq = 3", "See `regard train --help`."),
         ("[modle]\nhidden = 3", "recipe: got the table [modle]; needed the tables [model], [data] and [training]."),
         ("[to_toml]\nhidden = 3", "recipe: got the table [to_toml];"),
-        ("hidden = 3", "recipe: got the table [hidden];"),
+        ("hidden = 3", "recipe: got hidden, which is no table; needed the tables [model], [data] and [training]."),
+        ("training = 3", "recipe: got training, which is no table; needed the tables"),
+        ("a = " + "[" * 9999, "recipe.toml, nested too deeply; needed a TOML file."),
         ("[training\n", "; needed a TOML file."),
         ("[training]\nepochs = 2.5", "epochs: got 2.5; needed a whole number. Write 30."),
         ("[training]\nepochs = 0", "epochs: got 0; needed a number of at least 1."),
@@ -54,6 +56,12 @@ def test_what_is_wrong_is_named(tmp_path, text, said):
     with pytest.raises(RegardError) as refusal:
         Recipe.read(path)
     assert said in str(refusal.value)
+
+
+def test_a_byte_order_mark_is_left_out(tmp_path):
+    path = tmp_path / "recipe.toml"
+    path.write_text("[training]\nepochs = 7\n", encoding="utf-8-sig")
+    assert Recipe.read(path).training.epochs == 7
 
 
 def test_a_file_that_is_not_there(tmp_path):

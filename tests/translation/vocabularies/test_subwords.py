@@ -92,8 +92,14 @@ def test_a_text_without_anything_to_learn(texts):
 
 
 def test_fewer_ids_than_characters():
-    with pytest.raises(RegardError, match="texts, size: got what sentencepiece refuses"):
+    with pytest.raises(RegardError, match=r"^size: got 8; needed at least 15, for the symbols and every different"):
         Subwords.learn(["abcdefghij"], size=8)
+    assert len(Subwords.learn(["abcdefghij"], size=15)) == 15
+
+
+def test_what_else_sentencepiece_refuses_is_told_in_its_words():
+    with pytest.raises(RegardError, match="texts, size: got what sentencepiece refuses"):
+        Subwords.learn(["abc"], size=-1)
 
 
 def test_the_sign_of_the_unknown_is_learnt_as_a_character():

@@ -126,10 +126,13 @@ def _check(wish: bandwidth.Wish) -> None:
 
 
 def _twin(scattered: Scattered) -> Data:
-    """Two rows with the mean, the spread and the total weight of all: what a rule looks at."""
+    """Two rows with the spread and the total weight of all, which is what a rule looks at.
+
+    They lie around 0: around the mean of all, an offset would eat the digits of the spread.
+    """
     total = join(scattered.summaries)
     apart = np.sqrt(total.spread)
-    key = torch.from_numpy(np.stack([total.key - apart, total.key + apart])).to(scattered.like.dtype)
+    key = torch.from_numpy(np.stack([-apart, apart])).to(scattered.like.dtype)
     return Data(key, key[:, :1], torch.full((2,), total.weight / 2, dtype=torch.float64))
 
 

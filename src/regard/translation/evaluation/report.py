@@ -89,7 +89,7 @@ def _pairs(wishes: Wishes) -> Sequence[Pair] | Sequence[Example]:
             needed="--source and --target, or --pairs, or --corpus",
             repair="For example: regard evaluate model/ --source test.en --target test.de",
         )
-    if wishes.language is not None and wishes.corpus is None:
+    if wishes.language is not None and wishes.corpus != "numbers":
         raise RegardError("language", got=wishes.language, needed="the corpus numbers", repair="Leave it out.")
     if wishes.reverse and wishes.pairs is None:
         repair = "Exchange --source and --target instead."

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from regard.errors import RegardError
 from regard.plots import make_folder
 from regard.translation.alignments import Alignment, draw, to_json, to_pharaoh
 from regard.translation.piping.outlets import outlet, unwritable
@@ -60,7 +61,10 @@ def _alignment(translation: Translation, of_tokens: bool) -> Alignment:
 def _pictures(out: Path, ending: str, of_tokens: bool) -> Align:
     """One picture of the best translation of every sentence; a path with an ending names the first of them."""
     names_a_file = out.suffix.lower() == f".{ending}"
-    make_folder(out.parent if names_a_file else out)
+    try:
+        make_folder(out.parent if names_a_file else out)
+    except RegardError as refusal:
+        raise RegardError("alignment_out", got=refusal.got, needed=refusal.needed, repair=refusal.repair) from None
     drawn: set[int] = set()
 
     def write(number: int, translation: Translation) -> str:

@@ -41,8 +41,9 @@ def run(wishes: Wishes) -> None:
     found = chain(list(islice(found, 1)), found)
     try:
         with ExitStack() as opened:
-            lines = opened.enter_context(outlet("output", wishes.output))
+            # A folder for pictures may be refused, and then no file is to be emptied: it comes first.
             align = opened.enter_context(aligner(wishes, translator))
+            lines = opened.enter_context(outlet("output", wishes.output))
             for number, translation in enumerate(found):
                 ranked = (translation, *translation.others)
                 lines.write(*(_line(number, one, wishes.nbest) + align(number, one) for one in ranked))

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterable, Iterator
 
 from regard.errors import RegardError
-from regard.translation.lines import MOST_BYTES, read_lines
+from regard.translation.lines import BOM, MOST_BYTES, read_lines, without_end
 from regard.translation.piping.wishes import Wishes
 
 HINT = "regard: one sentence a line; Ctrl-D ends."
@@ -42,8 +42,9 @@ def _as_given(sentence: str) -> bytes:
 
 
 def _standard_input() -> Iterator[bytes]:
-    for number, line in enumerate(sys.stdin.buffer):
-        yield line.removeprefix(b"\xef\xbb\xbf") if number == 0 else line
+    for number, line in enumerate(sys.stdin.buffer, 1):
+        text = without_end("input", "standard input", number, line)
+        yield text.removeprefix(BOM) if number == 1 else text
 
 
 def _texts(argument: str, lines: Iterable[bytes]) -> Iterator[str]:

@@ -48,11 +48,19 @@ def save(folder: Path, state: dict[str, Any]) -> None:
 def load(folder: Path, device: torch.device | str = "cpu") -> dict[str, Any] | None:
     """The last checkpoint, or None where there is none; a damaged one is refused, and the previous one named."""
     path = folder / NAME
-    if not path.exists():
-        path = folder / PREVIOUS  # killed between two renames
-    if not path.exists():
-        return None
-    content = path.read_bytes()
+    try:
+        if not path.exists():
+            path = folder / PREVIOUS  # killed between two renames
+        if not path.exists():
+            return None
+        content = path.read_bytes()
+    except OSError as refusal:
+        raise RegardError(
+            "out",
+            got=f"{path} ({refusal.strerror})",
+            needed="a checkpoint that can be read",
+            repair="Give yourself the right to read it, or choose another folder.",
+        ) from None
     if len(content) > DIGEST and hashlib.sha256(content[DIGEST:]).digest() == content[:DIGEST]:
         try:
             return torch.load(io.BytesIO(content[DIGEST:]), map_location=device, weights_only=True)

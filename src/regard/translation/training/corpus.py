@@ -51,9 +51,14 @@ def learn_vocabularies(recipe: Recipe, train: Iterable[Pair | Example]) -> tuple
     """The vocabularies of source and target, from training data only; one object where they are joint."""
     data, pairs = recipe.data, list(train)
     sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
-    if recipe.model.joint:
-        joint = learn(data.source_unit, sources + targets, data.vocabulary_size)
-        return joint, joint
-    return learn(data.source_unit, sources, data.vocabulary_size), learn(
-        data.target_unit, targets, data.vocabulary_size
-    )
+    try:
+        if recipe.model.joint:
+            joint = learn(data.source_unit, sources + targets, data.vocabulary_size)
+            return joint, joint
+        return learn(data.source_unit, sources, data.vocabulary_size), learn(
+            data.target_unit, targets, data.vocabulary_size
+        )
+    except RegardError as refusal:
+        if refusal.argument != "size":
+            raise
+        raise RegardError("vocabulary_size", got=refusal.got, needed=refusal.needed, repair=refusal.repair) from None

@@ -1,9 +1,11 @@
 """One training at a time in a folder."""
 
 import fcntl
-from collections.abc import Iterator
-from contextlib import contextmanager
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TextIO
 
 from regard.errors import RegardError
 from regard.translation.training.writing import writing
@@ -19,21 +21,43 @@ class HeldFolderError(RegardError):
 def only_here(folder: Path, wanted: bool = True) -> Iterator[None]:
     """Hold the folder; refuse if another process holds it. The system lets go when a process dies, however it dies.
 
+    A training that is refused within it leaves nothing behind of a folder that was not there.
     wanted: False in processes that share the training of the one that holds it.
     """
     if not wanted:
         yield
         return
+    new = [place for place in (folder, *folder.parents) if not os.access(place, os.F_OK)]
     with writing(folder / NAME):
         file = (folder / NAME).open("w")
     with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _takes(file, folder / NAME):
             raise HeldFolderError(
                 "out",
                 got=f"{folder.parent}, where another process is training",
                 needed="a folder of its own",
                 repair="Choose another folder, or wait.",
-            ) from None
-        yield
+            )
+        try:
+            yield
+        except RegardError:
+            if new and list(folder.iterdir()) == [folder / NAME]:
+                _remove(folder / NAME, new)
+            raise
+
+
+def _takes(file: TextIO, path: Path) -> bool:
+    """Whether the lock is ours now: nobody holds it, and nobody has removed it since it was opened."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except (BlockingIOError, FileNotFoundError):
+        return False
+
+
+def _remove(lock: Path, folders: Sequence[Path]) -> None:
+    """Remove the lock and the folders around it, from the innermost out, as far as they are empty."""
+    lock.unlink()
+    with suppress(OSError):
+        for folder in folders:
+            folder.rmdir()

@@ -28,6 +28,13 @@ class Log:
                 needed="the log that the training wrote, a JSON object a line",
                 repair="Delete it: the training goes on without the figures of its first epochs.",
             ) from None
+        except OSError as refusal:
+            raise RegardError(
+                "out",
+                got=f"{self.path} ({refusal.strerror})",
+                needed="a log that can be read",
+                repair="Give yourself the right to read it, or choose another folder.",
+            ) from None
         self._cut("".join(f"{line}\n" for line in lines[:epochs]))
 
     def add(self, entry: EpochEnded) -> None:

@@ -14,6 +14,7 @@ from regard.translation.split import split
 from regard.translation.training.corpus import Corpus
 
 TOLD = 5  # bad lines that are told one by one
+FLAGS = {"valid": "valid_share", "test": "test_share", "valid, test": "valid_share, test_share"}  # of `split`'s shares
 
 
 @dataclass(frozen=True)
@@ -49,12 +50,21 @@ def read(sources: Sources, tell: Callable[[str], None] | None = None) -> Corpus:
     pairs = _pairs(sources, told, sources.pairs, sources.source, sources.target)
     name = (sources.pairs or sources.source or Path()).name
     if sources.valid_pairs is None and sources.valid_source is None:
-        parts = split(pairs, valid=sources.valid_share, test=sources.test_share)
+        try:
+            parts = split(pairs, valid=sources.valid_share, test=sources.test_share)
+        except RegardError as refusal:
+            flags = FLAGS.get(refusal.argument, refusal.argument)
+            raise _refusal(flags, refusal.got, refusal.needed, refusal.repair) from None
         corpus = Corpus(name, parts.train, parts.valid, parts.test)
     else:
         train = tuple(pairs)
-        valid = _pairs(sources, told, sources.valid_pairs, sources.valid_source, sources.valid_target)
-        corpus = Corpus(name, train, tuple(valid))
+        valid = tuple(_pairs(sources, told, sources.valid_pairs, sources.valid_source, sources.valid_target))
+        if not valid:
+            given = {name: getattr(sources, name) for name in ("valid_pairs", "valid_source", "valid_target")}
+            files = {name: str(path) for name, path in given.items() if path is not None}
+            got = f"no pairs in {' and '.join(files.values())}"
+            raise _refusal(", ".join(files), got, "at least one pair to validate on", "Check what is in there.")
+        corpus = Corpus(name, train, valid)
     told.sum_up()
     return corpus
 
@@ -67,10 +77,19 @@ def check(sources: Sources) -> None:
         example = "For example: regard train --corpus dates --out model/"
         got = "nothing to train on" if is_none else "several corpora"
         raise _refusal("train", got, "--corpus, or --pairs, or --source and --target", example)
+    if sources.corpus is not None:
+        usual = Sources(corpus=sources.corpus, language=sources.language, strict=sources.strict)
+        for name in ("valid_pairs", "valid_source", "valid_target", "valid_share", "test_share"):
+            if getattr(sources, name) != getattr(usual, name):
+                needed = "pairs from files: a built-in corpus brings its own parts"
+                raise _refusal(name, f"the corpus {sources.corpus}", needed, "Leave it out.")
     if sources.valid_pairs is not None or sources.valid_source is not None:
         for name in ("valid_share", "test_share"):
             if getattr(sources, name) != getattr(Sources, name):
                 raise _refusal(name, "files to validate on", "pairs to hold out from", "Leave it out.")
+    elif sources.valid_target is None and sources.valid_share == 0:
+        needed = "a share of the pairs, or files, to validate on"
+        raise _refusal("valid_share", "0", needed, "Leave it out, or add --valid-pairs.")
     for one, other in (("source", "target"), ("valid_source", "valid_target")):
         if (getattr(sources, one) is None) != (getattr(sources, other) is None):
             lacking = one if getattr(sources, one) is None else other
@@ -82,12 +101,6 @@ def check(sources: Sources) -> None:
         raise _refusal("language", sources.language, "the corpus numbers", "Leave it out.")
     if sources.reverse and sources.pairs is None:
         raise _refusal("reverse", "no --pairs", "a file of two columns", "Exchange --source and --target instead.")
-    if sources.corpus is not None:
-        usual = Sources(corpus=sources.corpus, language=sources.language, strict=sources.strict)
-        for name in ("valid_pairs", "valid_source", "valid_share", "test_share"):
-            if getattr(sources, name) != getattr(usual, name):
-                needed = "pairs from files: a built-in corpus brings its own parts"
-                raise _refusal(name, f"the corpus {sources.corpus}", needed, "Leave it out.")
 
 
 def _pairs(

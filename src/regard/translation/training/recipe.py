@@ -115,8 +115,11 @@ class Recipe:
         """The recipe with other values for some names: {"training": {"epochs": 5}}."""
         tables = {}
         for name, values in changes.items():
-            if name not in TABLES or not isinstance(values, Mapping):
-                _refuse("recipe", f"the table [{name}]", "the tables [model], [data] and [training]", "Rename it.")
+            needed = "the tables [model], [data] and [training]"
+            if not isinstance(values, Mapping):
+                _refuse("recipe", f"{name}, which is no table", needed, "Write a name below the line of its table.")
+            if name not in TABLES:
+                _refuse("recipe", f"the table [{name}]", needed, "Rename it.")
             table = getattr(self, name)
             known = {entry.name for entry in fields(table)}
             for key in values:
@@ -139,11 +142,13 @@ class Recipe:
     def read(cls, path: Path, base: "Recipe | None" = None, flags: Mapping[str, Any] | None = None) -> "Recipe":
         """The recipe of a TOML file; what it does not say is taken from `base`, and flags come before it."""
         try:
-            tables = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+            tables = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
         except OSError as error:
             _refuse("recipe", f"{path} ({error.strerror})", "a TOML file that can be read", "Check the path.")
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             _refuse("recipe", f"{path}: {error}", "a TOML file", "See recipes/ for examples.")
+        except RecursionError:
+            _refuse("recipe", f"{path}, nested too deeply", "a TOML file", "See recipes/ for examples.")
         for key, value in (flags or {}).items():
             table = tables.setdefault(table_of(key), {})
             if isinstance(table, dict):

@@ -1,5 +1,6 @@
 """A vocabulary of subwords, by byte-pair encoding in sentencepiece."""
 
+import re
 from collections.abc import Iterable, Sequence
 from io import BytesIO
 from itertools import chain
@@ -21,6 +22,7 @@ QUIET = 2  # errors only
 NAMES = {"pad_piece": "\n<pad>", "unk_piece": "\n<unk>", "bos_piece": "\n<s>", "eos_piece": "\n</s>"}
 PASSED_OVER = "▅"  # it passes over every sentence that has one
 NOT_LEARNT = f"{BLANK}\0 "
+TOO_FEW = re.compile(r"smaller than required_chars\. \d+ vs (\d+)")  # its words for fewer ids than characters
 
 
 class Subwords:
@@ -75,6 +77,13 @@ class Subwords:
                 **NAMES,
             )
         except (RuntimeError, OSError) as refusal:
+            if too_few := TOO_FEW.search(str(refusal)):
+                raise RegardError(
+                    "size",
+                    got=str(SIZE if size is None else size),
+                    needed=f"at least {too_few[1]}, for the symbols and every different character of the texts",
+                    repair="Raise it; some thousands are usual.",
+                ) from None
             raise RegardError(
                 "texts, size",
                 got=f"what sentencepiece refuses ({' '.join(str(refusal).split())})",
