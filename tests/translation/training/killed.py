@@ -70,7 +70,7 @@ def kill_often(folder):
     draw, places = random.Random(7), []
     for _ in range(KILLS):
         child = fork(killable(), folder / "killed")
-        time.sleep(draw.uniform(0.0, lasts / 3))
+        time.sleep(draw.uniform(0.0, lasts / 4))
         os.kill(child, signal.SIGKILL)
         if wait(child) != -signal.SIGKILL:
             break
