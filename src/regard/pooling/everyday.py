@@ -8,11 +8,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from regard.backends.problem import FEW_NUMBERS, blank, evaluated, may_be_differentiated
-from regard.backends.torch_sdpa import everything
+from regard.backends.torch_sdpa import VECTOR, everything
 from regard.masks import Mask
 from regard.scores.dot import is_bare
 from regard.scores.names import ScoreLike, named_score
-from regard.shapes import FLOATS, is_ragged
+from regard.shapes import FLOATS
 
 
 def pool(query: Tensor, key: Tensor, value: Tensor, score: ScoreLike, mask: Mask | None) -> Tensor | None:
@@ -27,13 +27,14 @@ def pool(query: Tensor, key: Tensor, value: Tensor, score: ScoreLike, mask: Mask
         if not is_bare(score) or (score.scale is not None and score.scale <= 0):
             return None
         scale = score.scale
+    is_short = query.shape[-2] < VECTOR
     if mask is None:
-        allowed = everything(query, key, causal=False)
+        allowed = everything(query, key, causal=False) if is_short else None
         return functional.scaled_dot_product_attention(query, key, value, allowed, scale=scale)
     if not isinstance(mask, Mask):
         return None
     if mask.is_causal:
-        allowed = everything(query, key, causal=True)
+        allowed = everything(query, key, causal=True) if is_short else None
         return functional.scaled_dot_product_attention(
             query, key, value, allowed, is_causal=allowed is None, scale=scale
         )
@@ -65,7 +66,7 @@ def _are_alike(query: Tensor, key: Tensor, value: Tensor) -> bool:
         and query.dtype is key.dtype is value.dtype
         and query.dtype in FLOATS
         and query.ndim == 4
-        and not (is_ragged(query) or is_ragged(key) or is_ragged(value))
+        and not (query.is_nested or key.is_nested or value.is_nested)
         and query.shape == key.shape == value.shape
         and query.numel() > 0
         and query.device == key.device == value.device
