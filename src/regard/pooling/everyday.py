@@ -50,10 +50,6 @@ def _pool_padded(query: Tensor, key: Tensor, value: Tensor, scale: float | None,
     placed = mask.place(batch=tuple(batch), queries=tokens, keys=tokens, device=query.device)
     allowed = evaluated(placed, value).allowed
     real = allowed.mT
-    if query.device.type != "cpu":
-        # log 1 = 0, log 0 = -inf: what torch would make of a boolean mask, in half of its launches.
-        real = real.to(value.dtype)
-        allowed = real.log().mT
     if query.device.type != "cpu" or may_be_differentiated(query, key, value):
         value = blank(value, real)
     return functional.scaled_dot_product_attention(query, blank(key, real), value, allowed, scale=scale)
