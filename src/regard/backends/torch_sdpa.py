@@ -123,7 +123,7 @@ def _give_every_row_a_key(allowed: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _call(form: DotForm, value: Tensor, allowed: Tensor | None, dropout: float, causal: bool) -> Tensor:
-    """Bring the inputs to (batch, heads, tokens, dim) without copying, call, and restore the batch axes."""
+    """Bring the inputs to (batch, heads, tokens, dim) and to what the kernels want, call, restore the batch axes."""
     query, key, value_dim = form.query, form.key, value.shape[-1]
     rank, batch, grouped = query.ndim, query.shape[:-2], False
     if not have_one_shape(query, key, value) and (batch != key.shape[:-2] or batch != value.shape[:-2]):

@@ -36,9 +36,9 @@ def plan(problem: Problem, *, gradient: bool) -> Plan:
     assert isinstance(form, AdditiveForm)
     exact = Plan(0, 0.0, 0.0, PROMISED)
     tolerance = problem.tolerance
-    # The launches of a compiled caller may be recorded in a CUDA graph: who asks it for less gets the lift.
-    is_asked = tolerance is not None and torch.compiler.is_compiling()
-    if not is_asked and problem.work < LEAST_WORK:
+    # The launches of a compiled caller may be recorded in a CUDA graph: there a tolerance is a wish.
+    is_wished = tolerance is not None and torch.compiler.is_compiling()
+    if not is_wished and problem.work < LEAST_WORK:
         return exact
     if tolerance is None:
         tolerance = OWN_ROUNDING.get(form.query.dtype)
