@@ -29,3 +29,9 @@ def test_it_survives_pickling_and_copying(travel):
     assert type(back) is RegardError
     assert str(back) == str(ERROR)
     assert back.repair == ERROR.repair
+
+
+def test_a_refusal_may_be_said_of_the_name_that_the_user_knows():
+    told = RegardError("out", got="taken", needed="a folder", repair="Choose another.").about("alignment_out")
+    assert str(told) == "alignment_out: got taken; needed a folder. Choose another."
+    assert told.argument == "alignment_out"

@@ -15,6 +15,10 @@ class RegardError(ValueError):
         self.needed = needed
         self.repair = repair
 
+    def about(self, argument: str) -> "RegardError":
+        """The same of an argument that the user knows by another name."""
+        return RegardError(argument, got=self.got, needed=self.needed, repair=self.repair)
+
     def __reduce__(self):
         """Rebuild from the four parts, not from the sentence."""
         parts = {"got": self.got, "needed": self.needed, "repair": self.repair}

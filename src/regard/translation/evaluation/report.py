@@ -128,7 +128,7 @@ def _check_figure(path: Path | None) -> None:
         if path is not None:
             check_format(path)
     except RegardError as refusal:
-        raise RegardError("figure", got=refusal.got, needed=refusal.needed, repair=refusal.repair) from None
+        raise refusal.about("figure") from None
 
 
 def _report(bad: BadLine) -> None:

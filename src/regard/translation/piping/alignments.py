@@ -64,7 +64,7 @@ def _pictures(out: Path, ending: str, of_tokens: bool) -> Align:
     try:
         make_folder(out.parent if names_a_file else out)
     except RegardError as refusal:
-        raise RegardError("alignment_out", got=refusal.got, needed=refusal.needed, repair=refusal.repair) from None
+        raise refusal.about("alignment_out") from None
     drawn: set[int] = set()
 
     def write(number: int, translation: Translation) -> str:

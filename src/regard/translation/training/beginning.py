@@ -68,4 +68,4 @@ def load_beginning(folder: Path) -> Loaded:
     try:
         return load(folder, torch.device("cpu"))
     except RegardError as refusal:
-        raise RegardError("init", got=refusal.got, needed=refusal.needed, repair=refusal.repair) from None
+        raise refusal.about("init") from None

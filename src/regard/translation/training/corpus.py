@@ -61,4 +61,4 @@ def learn_vocabularies(recipe: Recipe, train: Iterable[Pair | Example]) -> tuple
     except RegardError as refusal:
         if refusal.argument != "size":
             raise
-        raise RegardError("vocabulary_size", got=refusal.got, needed=refusal.needed, repair=refusal.repair) from None
+        raise refusal.about("vocabulary_size") from None

@@ -53,8 +53,7 @@ def read(sources: Sources, tell: Callable[[str], None] | None = None) -> Corpus:
         try:
             parts = split(pairs, valid=sources.valid_share, test=sources.test_share)
         except RegardError as refusal:
-            flags = FLAGS.get(refusal.argument, refusal.argument)
-            raise _refusal(flags, refusal.got, refusal.needed, refusal.repair) from None
+            raise refusal.about(FLAGS.get(refusal.argument, refusal.argument)) from None
         corpus = Corpus(name, parts.train, parts.valid, parts.test)
     else:
         train = tuple(pairs)
