@@ -206,13 +206,29 @@ def test_to_moves_every_tensor():
         mask.place(batch=(B, H), queries=Q, keys=K, device=torch.device("meta"))
 
 
-def test_lengths_of_a_short_batch_are_read_in_every_call():
-    lengths = torch.tensor([1, 4])
-    mask = Mask.lengths(lengths)
-    before = dense(mask, batch=(B, H))
-    assert dense(mask, batch=(B, H)).tolist() == before.tolist()
+@pytest.mark.parametrize("per_query", [False, True])
+def test_a_mask_keeps_the_lengths_it_was_made_of(per_query):
+    lengths = torch.tensor([[1] * Q, [4] * Q] if per_query else [1, 4])
+    mask = Mask.lengths_per_query(lengths) if per_query else Mask.lengths(lengths)
+    before = dense(mask, batch=(B, H)).clone()
     lengths[0] = 2
-    assert dense(mask, batch=(B, H))[0].sum() == 2 * before[0].sum(), "what is kept must follow the numbers"
+    assert torch.equal(dense(mask, batch=(B, H)), before)
+
+
+def test_lengths_are_placed_once_for_each_size_and_few_sizes_are_kept(monkeypatch):
+    mask = Mask.lengths(torch.tensor([1, 4]))
+    size = {"batch": (B, H), "queries": Q, "device": CPU}
+    assert mask.place(keys=K, **size) is mask.place(keys=K, **size)
+    monkeypatch.setattr(tensors, "MOST_KEPT", 3)
+    for keys in range(5, 12):
+        assert mask.place(keys=keys, **size).allowed.shape[-1] == keys
+    assert len(mask._word.placed_before) <= 3
+    for copied in (copy.deepcopy(mask), pickle.loads(pickle.dumps(mask))):
+        assert not copied._word.placed_before
+        assert torch.equal(dense(copied, batch=(B, H)), dense(mask, batch=(B, H)))
+
+
+def test_lengths_of_another_batch_are_refused():
     with pytest.raises(RegardError, match=r"Mask.lengths: got int32 \(3,\) on cpu in a call with batch axes \(2, 3\)"):
         dense(Mask.lengths(torch.tensor([1, 2, 3], dtype=torch.int32)), batch=(B, H))
 
@@ -264,7 +280,8 @@ def test_a_mask_that_is_kept_and_one_that_is_not_are_the_same(backend, monkeypat
 
     words = [Mask.lengths(lengths), ~Mask.lengths(lengths), Mask.lengths(lengths) & Mask.causal()]
     kept = [outcome(mask) for mask in (*words, words[0] | Mask.window(1, 1))]
-    monkeypatch.setattr(tensors, "MOST_ROWS", -1)
+    monkeypatch.setattr(tensors, "MOST_ENTRIES", -1)
+    words = [Mask.lengths(lengths), ~Mask.lengths(lengths), Mask.lengths(lengths) & Mask.causal()]
     for ours, mask in zip(kept, (*words, words[0] | Mask.window(1, 1)), strict=True):
         assert "dense" not in mask.place(batch=(B,), queries=K, keys=K, device=CPU).encode()
         for one, other in zip(ours, outcome(mask), strict=True):

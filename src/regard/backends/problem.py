@@ -23,6 +23,7 @@ class Problem(NamedTuple):
 
     value: (*batch, keys, value_dim). bias: a tensor of full rank, (*batch or 1, queries or 1, keys or 1), or a
     callable of positions (queries,) and (keys,) that returns a tile. first_query: the position of query 0.
+    is_blanked: padding holds 0 already, and need not be looked for.
     """
 
     form: Form
@@ -32,6 +33,7 @@ class Problem(NamedTuple):
     dropout: float = 0.0
     tolerance: float | None = None
     first_query: int = 0
+    is_blanked: bool = False
 
     @property
     def queries(self) -> int:
@@ -91,26 +93,26 @@ class Problem(NamedTuple):
         Padding may hold any finite garbage: its score could overflow, and in a gradient 0 * inf is NaN.
         """
         mask, device = self.mask, self.value.device
-        if mask is None:
+        if mask is None or self.is_blanked:
             return self
         if mask.varies_by_query:
             padding = mask.unseen_keys(self.keys, device)
             if padding is None:
-                return self
+                return self._replace(is_blanked=True)
             real = ~_of_rank(padding, self.value.ndim)
         else:
             mask = evaluated(mask, self.value)
             real = mask.allowed.mT
         form, value, is_differentiated = self.form, self.value, self._may_be_differentiated()
         if isinstance(form, DotForm) and _cannot_overflow(form, value, real, is_differentiated):
-            return self._replace(mask=mask)
+            return self._replace(mask=mask, is_blanked=True)
         if not isinstance(form, CallableForm):
             # A user's function might divide by the norm of a key, or take its logarithm: it sees keys as they came.
             form = form._replace(key=blank(form.key, real))
         # Without a gradient 0 * garbage is 0 by itself; a GPU's kernels may give a row without keys other weights.
         if is_differentiated or device.type != "cpu":
             value = blank(value, real)
-        return self._replace(form=form, value=value, mask=mask)
+        return self._replace(form=form, value=value, mask=mask, is_blanked=True)
 
     def _may_be_differentiated(self) -> bool:
         """Not where no tensor wants a gradient; code may hold one that does, and a transform does not say."""

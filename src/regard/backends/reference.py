@@ -16,4 +16,4 @@ def refuse(problem: Problem, log_mass: bool) -> str | None:
 
 def run(problem: Problem) -> tuple[Tensor, Tensor]:
     """Output (*batch, queries, value_dim) and log_mass (*batch, queries)."""
-    return equations.pool(problem)
+    return equations.pool(problem.without_padding())

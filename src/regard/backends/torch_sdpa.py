@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from regard.backends.problem import FEW_NUMBERS, Bias, Problem
+from regard.backends.ragged import Line, line_of
 from regard.masks.placed import Placed
 from regard.scores.forms import DotForm
 from regard.shapes import common_batch, have_one_shape
@@ -36,7 +37,7 @@ def refuse(problem: Problem, log_mass: bool) -> str | None:
         return "its causal kernels want a positive scale"
     if bias is not None and (reason := _refuse_bias(problem)):
         return reason
-    if mask is not None and _is_made_for_pairs(mask, bias):
+    if mask is not None and _is_made_for_pairs(mask, bias) and _line(problem) is None:
         entries = _mask_entries(problem, mask)
         if entries > MOST_ENTRIES:
             return f"the mask would be materialised with {entries} entries, more than {MOST_ENTRIES}"
@@ -52,6 +53,10 @@ def refuse(problem: Problem, log_mass: bool) -> str | None:
 
 def run(problem: Problem) -> tuple[Tensor, None]:
     """Output (*batch, queries, value_dim)."""
+    line = _line(problem)
+    if line is not None:
+        return line.pool(), None
+    problem = problem.without_padding()
     form, mask = problem.form, problem.mask
     assert isinstance(form, DotForm)
     causal = mask is not None and mask.is_plain_causal and problem.bias is None
@@ -64,6 +69,16 @@ def run(problem: Problem) -> tuple[Tensor, None]:
         form, value, allowed = _without_tail(form, value, allowed)
     output = _call(form, value, allowed, problem.dropout, causal)
     return (output if alive is None else output.masked_fill(~alive, 0.0)), None
+
+
+def _line(problem: Problem) -> Line | None:
+    """The problem as torch's kernels for sequences of different lengths take it, which read no padding."""
+    form, mask = problem.form, problem.mask
+    if mask is None or problem.bias is not None or not isinstance(form, DotForm) or form.scale <= 0:
+        return None
+    if problem.dropout >= 1:  # nothing is left to divide by
+        return None
+    return line_of(form.query, form.key, problem.value, mask, form.scale, problem.dropout)
 
 
 def _allowed(problem: Problem) -> Tensor | None:

@@ -5,7 +5,8 @@ Every tensor in here has rank len(batch) + 2, so that one leading axis can be ad
 # ruff: noqa: D102 - the methods are described once, on `Placed`
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -151,9 +152,13 @@ class Dense(Placed):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lengths(Placed):
-    """Allowed where the key position is below a length; lengths: integer (*batch | 1, queries | 1, 1)."""
+    """Allowed where the key position is below a length; lengths: integer (*batch | 1, queries | 1, 1).
+
+    kept: what a backend made of the lengths, to find it again in the next call with the same mask.
+    """
 
     lengths: Tensor
+    kept: dict[Any, Any] = field(default_factory=dict, init=False)
 
     @property
     def varies_by_query(self) -> bool:

@@ -18,7 +18,8 @@ from regard.shapes import check_int, describe
 class Mask:
     """A statement about which keys each query may attend to; made by its words, joined by `&`, `|`, `~`.
 
-    A mask is immutable and knows no sizes: it is checked when a call places it on its own.
+    A mask is immutable and knows no sizes: it is checked when a call places it on its own. Lengths are copied: a
+    tensor that changes later does not change the mask.
 
     >>> print((Mask.causal() & Mask.lengths(torch.tensor(3))).draw(queries=4, keys=4))
               keys
@@ -40,13 +41,13 @@ class Mask:
     def lengths(lengths: Tensor) -> "Mask":
         """Key j is allowed where j < length; lengths: integer (*leading batch), heads may be missing."""
         check_integer("Mask.lengths", lengths, "(*leading batch)", 0)
-        return Mask(tensors.Lengths(lengths, per_query=False))
+        return Mask(tensors.Lengths(lengths.clone(), per_query=False))
 
     @staticmethod
     def lengths_per_query(lengths: Tensor) -> "Mask":
         """A length for every query; lengths: integer (*leading batch, queries), heads may be missing."""
         check_integer("Mask.lengths_per_query", lengths, "(*leading batch, queries)", 1)
-        return Mask(tensors.Lengths(lengths, per_query=True))
+        return Mask(tensors.Lengths(lengths.clone(), per_query=True))
 
     @staticmethod
     def keep(matrix: Tensor) -> "Mask":

@@ -148,7 +148,7 @@ def negate(node: Placed) -> Placed:
 
 def map_tensors(node: Placed, change: Callable[[Tensor], Tensor]) -> Placed:
     """The same mask with each of its tensors changed: each has the rank of the batch plus two, with sizes or 1."""
-    parts = [getattr(node, field.name) for field in fields(node)]  # pyrefly: ignore
+    parts = [getattr(node, field.name) for field in fields(node) if field.init]  # pyrefly: ignore
     return type(node)(*(_map_part(part, change) for part in parts))
 
 

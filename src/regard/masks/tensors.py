@@ -1,8 +1,7 @@
 """The words that carry tensors: lengths, keys, matrices and documents, and how they follow a memory."""
 # ruff: noqa: D102 - the methods are described once, on `Word`
 
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -12,10 +11,10 @@ from regard.masks import placed
 from regard.masks.checks import Call, lead, right_align
 from regard.masks.words import Told, Word
 from regard.shapes import describe
-from regard.watched import is_readable
+from regard.watched import is_plain, is_readable, is_watched
 
-# A mask of so many rows and entries at most is found by its lengths in less time than it is made.
-MOST_ROWS, MOST_ENTRIES = 256, 2**14
+# On a CPU a mask of so many entries at most is a matrix; and so many sizes are kept of a mask.
+MOST_ENTRIES, MOST_KEPT = 2**14, 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,6 +23,11 @@ class Lengths(Word):
 
     lengths: Tensor
     per_query: bool
+    placed_before: dict[tuple, placed.Placed] = field(default_factory=dict, init=False)
+
+    def __reduce__(self) -> tuple:
+        """A copy begins anew: what is kept, here and by backends, belongs to this process and its streams."""
+        return Lengths, (self.lengths, self.per_query)
 
     @property
     def name(self) -> str:
@@ -33,30 +37,29 @@ class Lengths(Word):
     def place(self, call: Call) -> placed.Placed:
         if self.per_query:
             return placed.Lengths(lead(self.name, self.lengths, call, "queries", (call.queries, 1)))
-        return self._kept(call) or placed.Lengths(lead(self.name, self.lengths, call, "", (1, 1)))
+        if is_watched():
+            return self._aligned(call)
+        # The layers of a model and the steps of a decoder ask again and again, and the answer never changes.
+        size = call.batch, call.keys, call.device
+        found = self.placed_before.get(size)
+        if found is None:
+            found = self._evaluated(call) if self._is_short(call) else self._aligned(call)
+            if len(self.placed_before) == MOST_KEPT:
+                self.placed_before.clear()
+            self.placed_before[size] = found
+        return found
 
-    def _kept(self, call: Call) -> placed.Dense | None:
-        """The mask of a few lengths, made once for all that are equal; None where lengths are not such."""
-        lengths = self.lengths
-        # Readable is asked first: a tracer would note the sizes, and refuse others.
-        if (
-            not is_readable(lengths)
-            or lengths.device != call.device
-            or lengths.ndim != 1
-            or lengths.shape[0] > MOST_ROWS
-            or lengths.shape[0] * call.keys > MOST_ENTRIES
-        ):
-            return None
-        kept = _place_of(tuple(lengths.tolist()), call.batch, call.keys)
-        if not kept:
-            kept.append(self._evaluated(call))
-        return kept[0]
+    def _aligned(self, call: Call) -> placed.Lengths:
+        return placed.Lengths(lead(self.name, self.lengths, call, "", (1, 1)))
+
+    def _is_short(self, call: Call) -> bool:
+        """Whether a matrix of it is sooner asked than lengths are, which a GPU's kernels take as they are."""
+        return is_plain(self.lengths) and call.device.type == "cpu" and self.lengths.numel() * call.keys <= MOST_ENTRIES
 
     def _evaluated(self, call: Call) -> placed.Dense:
         """What is kept may meet a backward pass later, and belongs to no mode that happens to be on."""
         with torch.inference_mode(False), torch._C.DisableTorchFunction():
-            aligned = lead(self.name, self.lengths, call, "", (1, 1))
-            return placed.Dense(torch.arange(call.keys, device=call.device) < aligned)
+            return placed.Dense(torch.arange(call.keys, device=call.device) < self._aligned(call).lengths)
 
     def select(self, rows: Tensor, batch_axes: int | None) -> Word:
         return Lengths(_choose(self.lengths, rows, self.lengths.ndim - self.per_query), self.per_query)
@@ -182,12 +185,6 @@ class Documents(Word):
 
     def __str__(self) -> str:
         return f"Mask.documents({describe(self.query_ids)}, {describe(self.key_ids)})"
-
-
-@lru_cache(maxsize=64)
-def _place_of(lengths: tuple[int, ...], batch: tuple[int, ...], keys: int) -> list[placed.Dense]:
-    """Where the mask of a short batch is kept: layers of a model and steps of a decoder ask for it again and again."""
-    return []
 
 
 def _choose(tensor: Tensor, rows: Tensor, batch_axes: int) -> Tensor:

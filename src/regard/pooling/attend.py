@@ -91,7 +91,8 @@ def pool(problem: Problem, sink: Tensor | None, backend: str) -> Tensor:
 
 
 def pool_inspect(problem: Problem, sink: Tensor | None, backend: str) -> Attended:
-    """Run a prepared problem for its record."""
+    """Run a prepared problem for its record, which may be asked for more of it later."""
+    problem = problem.without_padding()
     chosen = choose(problem, backend, log_mass=True)
     with full_precision(problem.value.device):
         output, log_mass = chosen.run(problem)
@@ -111,6 +112,7 @@ def pool_with_weights(problem: Problem, sink: Tensor | None) -> tuple[Tensor, Te
     if sink is not None or problem.dropout:
         record = pool_inspect(problem, sink, "auto")
         return record.output, record.weights()
+    problem = problem.without_padding()
     with full_precision(problem.value.device):
         weights, _ = equations.softmax(equations.scores(problem))
         output = weights @ problem.value.to(weights.dtype)

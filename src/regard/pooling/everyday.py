@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from regard.backends.problem import FEW_NUMBERS, blank, evaluated, may_be_differentiated
+from regard.backends.ragged import line_of
 from regard.backends.torch_sdpa import VECTOR, everything
 from regard.masks import Mask
 from regard.scores.dot import is_bare
@@ -45,9 +46,12 @@ def pool(query: Tensor, key: Tensor, value: Tensor, score: ScoreLike, mask: Mask
 
 
 def _pool_padded(query: Tensor, key: Tensor, value: Tensor, scale: float | None, mask: Mask) -> Tensor:
-    """With blank padding, as `Problem.without_padding` has it."""
+    """Without a look at padding, or with blank padding, as `Problem.without_padding` has it."""
     *batch, tokens, _ = query.shape
     placed = mask.place(batch=tuple(batch), queries=tokens, keys=tokens, device=query.device)
+    line = line_of(query, key, value, placed, scale)
+    if line is not None:
+        return line.pool()
     allowed = evaluated(placed, value).allowed
     real = allowed.mT
     if query.device.type != "cpu" or may_be_differentiated(query, key, value):
@@ -66,5 +70,8 @@ def _are_alike(query: Tensor, key: Tensor, value: Tensor) -> bool:
         and query.shape == key.shape == value.shape
         and query.numel() > 0
         and query.device == key.device == value.device
-        and query.stride(-1) == key.stride(-1) == value.stride(-1) == 1
+        and (
+            (query.is_contiguous() and key.is_contiguous() and value.is_contiguous())  # the quicker question
+            or query.stride(-1) == key.stride(-1) == value.stride(-1) == 1
+        )
     )

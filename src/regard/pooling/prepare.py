@@ -64,8 +64,7 @@ def to_problem(form: Form, value: Tensor, settings: Settings) -> Problem:
             )
         if bias is not None:
             bias = _place_bias(bias, (*batch, queries, keys), device)
-    problem = Problem(form, value, mask, bias, dropout, tolerance, 0 if first_query is None else first_query)
-    return problem if mask is None or is_blanked else problem.without_padding()
+    return Problem(form, value, mask, bias, dropout, tolerance, 0 if first_query is None else first_query, is_blanked)
 
 
 def _differ(form: DotForm, value: Tensor) -> bool:

@@ -103,13 +103,12 @@ class Blocks(NamedTuple):
             if covered is False:
                 continue
             query, key = pairing.query[..., here, :], pairing.key[..., there, :]
-            problem = self.problem._replace(
+            yield self.problem._replace(
                 form=self.problem.form._replace(query=query, key=key),
                 value=pairing.value[..., there, :],
                 mask=None if mask is None or covered else restrict(mask, rows, cols),
                 bias=_bias_of(bias, rows, cols),
             )
-            yield problem.without_padding()
 
     def _nothing(self, value: Tensor, here: slice, dtype: torch.dtype) -> Attended:
         """The record of queries that see no key."""

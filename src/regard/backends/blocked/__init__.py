@@ -19,6 +19,7 @@ def refuse(problem: Problem, log_mass: bool) -> str | None:
 
 def run(problem: Problem) -> tuple[Tensor, Tensor]:
     """Output (*batch, queries, value_dim) and log_mass (*batch, queries)."""
+    problem = problem.without_padding()
     if isinstance(problem.form, CallableForm) or callable(problem.bias):
         return checkpointed.run(problem)
     return operator.run(problem)

@@ -87,6 +87,7 @@ def _refuse_sharing(problem: Problem) -> str | None:
 
 def run(problem: Problem) -> tuple[Tensor, Tensor]:
     """Output (*batch, queries, value_dim) and log_mass (*batch, queries)."""
+    problem = problem.without_padding()
     if isinstance(problem.form, AdditiveForm):
         return additive_operator.run(problem)
     return operator.run(problem)
