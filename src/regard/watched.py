@@ -3,10 +3,12 @@
 import torch
 from torch import Tensor
 
+PRE_DISPATCH = torch._C.DispatchKey.PreDispatch
+
 
 def is_watched() -> bool:
     """Whether somebody traces, transforms or records what is computed."""
-    return torch.compiler.is_compiling() or torch.jit.is_tracing() or is_intercepted()
+    return torch.compiler.is_compiling() or torch._C._is_tracing() or is_intercepted()
 
 
 def is_intercepted() -> bool:
@@ -14,7 +16,7 @@ def is_intercepted() -> bool:
     return (
         torch._C._are_functorch_transforms_active()
         or torch._C._len_torch_dispatch_stack() > 0
-        or torch._ops._len_torch_dispatch_stack_pre_dispatch() > 0
+        or torch._C._dispatch_tls_is_dispatch_key_included(PRE_DISPATCH)  # where torch.export keeps its modes
     )
 
 

@@ -9,7 +9,7 @@ import os
 
 import pytest
 import torch
-from tests.bounds import assert_as_good
+from tests.bounds import assert_close, band, error
 
 import regard
 from regard import Mask
@@ -139,6 +139,12 @@ def reference(tokens, mask):
     return BACKENDS["reference"].run(Problem(DotForm(query, key, SCALE), value, mask))[0]
 
 
+def assert_as_good(found, right, exact, what="result"):
+    """Within the band of the backends; twice that where torch's kernel makes float32 products of shorter numbers."""
+    allowed = band(exact, error(right, exact), found.dtype)
+    assert_close(found, exact, 2 * allowed if ON_GPU and found.dtype == torch.float32 else allowed, what)
+
+
 def with_gradients(output, tokens):
     along = torch.linspace(-1, 1, output.numel()).view(output.shape).to(output.dtype)
     return [output, *torch.autograd.grad(output, tokens, along)]
@@ -172,10 +178,13 @@ def test_without_gradients_numbers_are_the_same(make, causal, dtype):
 
 @pytest.mark.parametrize("make", LAYOUTS)
 @pytest.mark.parametrize("batch", [1, 3])
-def test_tokens_are_not_copied(make, batch):
-    tokens = drawn(make, batch=batch)
+def test_tokens_are_not_copied(make, batch, monkeypatch):
+    tokens = [x.detach() for x in drawn(make, batch=batch)]
     line = ragged.line_of(*tokens, mask_of([7]), SCALE)
-    assert all(line._laid(x).data_ptr() == x.data_ptr() for x in tokens)
+    taken = []
+    monkeypatch.setattr(ragged, "EFFICIENT", lambda *inputs, **how: taken.extend(inputs[:3]) or inputs[:1])
+    line.pool()
+    assert [x.data_ptr() for x in taken] == [x.data_ptr() for x in tokens]
     assert line.columns == (2 if make is heads_apart and batch > 1 else 1)
 
 
@@ -218,8 +227,9 @@ def test_a_mask_is_cut_once_for_each_size(learns):
     with torch.set_grad_enabled(learns):
         lines = [ragged.line_of(*x, mask, SCALE) for x in (tokens, tokens, drawn(queries=5))]
         cuts = [line._cut() for line in lines]
-    assert cuts[0] is cuts[1]
-    assert cuts[2] is not cuts[0]
+    assert cuts[0].keys is cuts[1].keys
+    assert cuts[0].used is cuts[1].used
+    assert cuts[2].keys is not cuts[0].keys
     assert len(mask.kept) == 2
 
 
@@ -227,7 +237,8 @@ def test_a_mask_is_cut_once_for_each_size(learns):
 def test_what_is_known_late_changes_no_number(lengths):
     tokens, mask = drawn(), mask_of(lengths)
     first, *later = (with_gradients(pooled(tokens, mask), tokens) for _ in range(4))
-    assert bool(mask.kept.popitem()[1].has_empty) == (0 in lengths)
+    (cut,) = mask.kept.values()
+    assert bool(cut.has_empty) == (0 in lengths)
     for found in later:
         assert all(torch.equal(*pair) for pair in zip(found, first, strict=True))
 
@@ -292,7 +303,7 @@ def test_a_layer_takes_it(mask, words, kernels):
     assert kernels == ["EFFICIENT"]
 
 
-@pytest.mark.parametrize("settings", [{"dropout": 1.0}, {"bias": torch.zeros(11)}, {"score": regard.scores.Dot()}])
+@pytest.mark.parametrize("settings", [{"dropout": 0.1}, {"bias": torch.zeros(11)}, {"score": regard.scores.Dot()}])
 def test_what_else_is_asked_for_decides(settings, words, kernels):
     regard.attend(*drawn(), mask=words["lengths"], **settings)
     assert kernels == (["EFFICIENT"] if "score" in settings else [])
@@ -303,12 +314,11 @@ def test_what_else_is_asked_for_decides(settings, words, kernels):
 
 @needs_gpu
 @pytest.mark.parametrize("make", LAYOUTS)
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("dtype", ragged.DTYPES)
-def test_weights_are_dropped_alike_in_both_directions(make, causal, dtype):
+@pytest.mark.parametrize("dtype", ragged.HALVES)
+def test_weights_are_dropped_alike_in_both_directions(make, dtype):
     """The output is linear in the values, weights being what they are; and in the mean nothing is dropped."""
     query, key, value = drawn(make, 64, 64, dtype)
-    mask = mask_of([40, 0, 64], causal)
+    mask = mask_of([40, 0, 64])
     line = ragged.line_of(query, key, value, mask, SCALE, dropout=0.25)
     draws = [line.pool() for _ in range(400)]
     assert not torch.equal(draws[0], draws[1])
@@ -371,7 +381,7 @@ def test_who_watches_gets_another_way():
 
 def test_lines_that_are_too_long_are_left_to_others(monkeypatch):
     tokens, mask = drawn(), mask_of([3, 11, 7])
-    for limit, most in (("MOST_TOKENS", 3 * 2 * 11), ("MOST_PIECES", 2 * 3 * 2)):
+    for limit, most in (("MOST_TOKENS", 3 * 2 * 11), ("MOST_PIECES", 2 * 3 * 3)):
         for allowed in (most - 1, most):
             monkeypatch.setattr(ragged, limit, allowed)
             ragged._columns.cache_clear()

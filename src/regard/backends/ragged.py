@@ -7,6 +7,8 @@ Forward, a number of keys for each row is enough. The backward pass knows pieces
 real keys, which all its queries see, and its padding, which no query sees, so that its gradients are written as 0.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -22,8 +24,8 @@ def _kernel(name: str) -> Any:
     return getattr(getattr(torch.ops.aten, name, None), "default", None)
 
 
-# torch calls them itself for nested tensors. The first takes all these dtypes; the second, for half precision, is
-# faster, but its causal mask counts from the last key.
+# torch calls them itself for nested tensors. The first takes all these dtypes, but in pieces it drops other weights
+# backward than forward; the second, for half precision, is faster, but its causal mask counts from the last key.
 EFFICIENT, FLASH = (_kernel(name) for name in ("_efficient_attention_forward", "_flash_attention_forward"))
 DEVICE, OLDEST = "cuda", (8, 0)
 HALVES = (torch.bfloat16, torch.float16)
@@ -56,29 +58,26 @@ class Line(NamedTuple):
     def pool(self) -> Tensor:
         """Output (batch, heads, queries, dim) (eq. 1 and 9)."""
         (batch, heads, queries, dim), scale, cut = self.query.shape, self.scale, self._cut()
+        query, key, value = self.query, self.key, self.value
+        if self.columns == 1:
+            query, key, value = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
+        is_flash = _takes_flash(query, self.causal)
+        if cut.is_empty is not None and cut.has_empty and not is_flash:
+            # The other kernel writes no gradient for queries without keys: what is there must not get through.
+            query = query.masked_fill(cut.is_empty, 0.0)
+        if batch > 1:
+            line = 1, -1, heads // self.columns, dim
+            query, key, value = query.view(line), key.view(line), value.view(line)
         edges = cut.queries, cut.keys, queries, self.key.shape[2]
-        if self.query.dtype in HALVES and not self.causal:
-            tokens = self._laid(self.query)[0], self._laid(self.key)[0], self._laid(self.value)[0]
+        if is_flash:
+            tokens = query[0], key[0], value[0]
             output = FLASH(*tokens, *edges, self.dropout, False, False, scale=scale, seqused_k=cut.used)[0]
         else:
-            # The kernel writes no gradient for queries without keys: what is there must not get through.
-            stop = cut.is_empty if self.learns and self.query.requires_grad and cut.has_empty else None
-            tokens = self._laid(self.query, stop), self._laid(self.key), self._laid(self.value)
-            how = self.dropout, int(self.causal), self.learns
-            output = EFFICIENT(*tokens, None, *edges, *how, scale=scale, seqlen_k=cut.used)[0]
+            how = 0.0, int(self.causal), self.learns
+            output = EFFICIENT(query, key, value, None, *edges, *how, scale=scale, seqlen_k=cut.used)[0]
         if self.columns > 1:
             return output.view(batch, heads, queries, dim)
         return output.view(batch, queries, heads, dim).transpose(1, 2)
-
-    def _laid(self, tokens: Tensor, stop: Tensor | None = None) -> Tensor:
-        """(batch, heads, tokens, dim) as one line, (1, rows * tokens, heads or 1, dim): a view.
-
-        stop: bool (batch or 1, 1, 1, 1), which examples are 0 in it, and get no gradient.
-        """
-        batch, heads, _, dim = self.query.shape
-        tokens = tokens if self.columns > 1 else tokens.transpose(1, 2)
-        tokens = tokens if stop is None else tokens.masked_fill(stop, 0.0)
-        return tokens if batch == 1 else tokens.view(1, -1, heads // self.columns, dim)
 
     def _cut(self) -> "Cut":
         """Made once for a mask and each stream, on which it will be there before it is read.
@@ -88,16 +87,17 @@ class Line(NamedTuple):
         (batch, _, queries, _), keys, device = self.query.shape, self.key.shape[2], self.query.device
         sizes, stream = (batch, self.columns, queries, keys, device, self.learns), _stream(device)
         if stream is None:
-            return _cut(self.mask.lengths, *sizes)
+            return _pieces(*sizes).cut(self.mask.lengths)
         kept = self.mask.kept.get((sizes, stream))
         if kept is None:
-            # What is kept belongs to no mode that happens to be on.
-            with torch.inference_mode(False), torch._C.DisableTorchFunction():
-                cut = _cut(self.mask.lengths, *sizes)
-                kept = cut._replace(has_empty=Late(cut.is_empty.any())) if self.learns else cut
             if len(self.mask.kept) == MOST_KEPT:  # the steps of a decoder have a number of keys each
                 self.mask.kept.clear()
-            self.mask.kept[sizes, stream] = kept
+            with _no_mode():
+                kept = self.mask.kept[sizes, stream] = _kept_pieces(*sizes, stream).cut(self.mask.lengths)
+        elif kept.is_empty is not None and kept.has_empty is True:
+            # Who comes again will come a third time: it pays to know.
+            with _no_mode():
+                kept = self.mask.kept[sizes, stream] = kept._replace(has_empty=Late(kept.is_empty.any()))
         return kept
 
 
@@ -112,7 +112,9 @@ def line_of(
         return None
     strides = query.stride(), key.stride(), value.stride()
     columns = _columns(query.shape, key.shape, value.shape, *strides, query.element_size())
-    if columns is None or not (is_plain(query) and is_plain(key) and is_plain(value)):
+    if columns is None or (dropout and not _takes_flash(query, causal)):
+        return None
+    if not (is_plain(query) and is_plain(key) and is_plain(value)):
         return None
     if query.data_ptr() % ALIGNMENT or key.data_ptr() % ALIGNMENT or value.data_ptr() % ALIGNMENT:
         return None
@@ -143,7 +145,7 @@ def _columns(
         columns = heads
     else:
         return None
-    is_short = batch * columns * max(queries, keys) <= MOST_TOKENS and 2 * batch * columns <= MOST_PIECES
+    is_short = batch * columns * max(queries, keys) <= MOST_TOKENS and 2 * batch * (columns + 1) <= MOST_PIECES
     return columns if is_short else None
 
 
@@ -151,14 +153,65 @@ class Cut(NamedTuple):
     """Where the pieces of a line begin, on its device.
 
     queries, keys: the edges of pieces, int32 (pieces + 1,). used: how many keys of a piece are real, where it has
-    padding, too. is_empty: whether an example has no keys, bool (batch or 1, 1, 1, 1). has_empty: whether one may be.
+    padding, too. is_empty: whether an example has no keys, bool (batch or 1, 1, 1, 1), where something learns.
+    has_empty: whether one may be.
     """
 
     queries: Tensor
     keys: Tensor
-    used: Tensor | None
-    is_empty: Tensor
-    has_empty: "Late | bool"
+    used: Tensor | None = None
+    is_empty: Tensor | None = None
+    has_empty: "Late | bool" = True
+
+
+class Pieces(NamedTuple):
+    """What a line of some sizes is cut into, as far as lengths do not decide; int32.
+
+    queries: edges of pieces. keys: the same; or, if something learns, the first key of the row that an edge belongs to.
+    least, most: what lengths are cut to; (batch, columns, 1, 1), or for each edge (batch, columns + 1, 2, 1).
+    """
+
+    queries: Tensor
+    keys: Tensor
+    least: Tensor
+    most: Tensor
+    learns: bool
+
+    def cut(self, lengths: Tensor) -> Cut:
+        """lengths: integer (batch or 1, 1, 1, 1), of any size."""
+        real = torch.clamp(lengths, self.least, self.most, out=torch.empty_like(self.least)).view(-1)
+        if self.learns:
+            return Cut(self.queries, real.add_(self.keys), is_empty=lengths <= 0)
+        return Cut(self.queries, self.keys, used=real)
+
+
+def _pieces(batch: int, columns: int, queries: int, keys: int, device: torch.device, learns: bool) -> Pieces:
+    """Whole rows; or, if something learns, two pieces a row."""
+    row = torch.arange(batch * columns + 1, device=device, dtype=torch.int32)
+    if not learns:
+        least = row.new_zeros(batch, columns, 1, 1)
+        return Pieces(row * queries, row * keys, least, least + keys, learns)
+    # A row has two edges, the ends of its real keys and of its padding, which has no queries. An example begins with
+    # two edges more, at its start: so all examples have as many, and the very first edge is among them.
+    row = row[:-1].view(batch, columns, 1, 1).expand(-1, -1, 2, -1)
+    begin = row[:, :1]
+    most = torch.cat((torch.zeros_like(begin), torch.full_like(row, keys)), 1)
+    least = most.clone()
+    least[:, :, 0] = 0
+    ends, starts = torch.cat((begin, row + 1), 1) * queries, torch.cat((begin, row), 1) * keys
+    return Pieces(ends.view(-1), starts.view(-1), least, most, learns)
+
+
+@lru_cache(maxsize=256)
+def _kept_pieces(*sizes_and_stream: Any) -> Pieces:
+    return _pieces(*sizes_and_stream[:-1])
+
+
+@contextmanager
+def _no_mode() -> Iterator[None]:
+    """What is kept belongs to no mode that happens to be on."""
+    with torch.inference_mode(False), torch._C.DisableTorchFunction():
+        yield
 
 
 class Late:
@@ -175,24 +228,18 @@ class Late:
         return not self._arrival.query() or bool(self._answer)
 
 
-def _cut(lengths: Tensor, batch: int, columns: int, queries: int, keys: int, device: torch.device, learns: bool) -> Cut:
-    """For whole rows, of which some keys are real; or, if something learns, for two pieces a row."""
-    real, is_empty = lengths.long().clamp(0, keys).int().expand(batch, columns, 1, 1).reshape(-1), lengths <= 0
-    row = torch.arange(len(real) + 1, device=device, dtype=torch.int32)
-    starts = row * keys
-    if not learns:
-        return Cut(row * queries, starts, real, is_empty, has_empty=True)
-    ends = torch.stack((starts[:-1] + real, starts[1:]), 1).view(-1)
-    # Padding has no queries: it begins and ends where the queries of its row end.
-    return Cut((row * queries).repeat_interleave(2)[1:], torch.cat((row[:1], ends)), None, is_empty, has_empty=True)
+def _takes_flash(query: Tensor, causal: bool) -> bool:
+    return query.dtype in HALVES and not causal
 
 
 def _lengths_of(mask: Placed) -> tuple[Lengths | None, bool]:
     """The lengths of a mask that says no more than these, and whether it is causal beside them."""
+    if type(mask) is Lengths:
+        return mask, False
     if isinstance(mask, Both):
         one, other = (mask.left, mask.right) if isinstance(mask.left, Lengths) else (mask.right, mask.left)
         return (one, True) if isinstance(one, Lengths) and other.is_plain_causal else (None, False)
-    return (mask, False) if isinstance(mask, Lengths) else (None, False)
+    return None, False
 
 
 def _is_able(device: torch.device) -> bool:

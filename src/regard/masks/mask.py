@@ -225,14 +225,14 @@ class Mask:
     @property
     def is_padding(self) -> bool:
         """Whether it says no more than which keys are real tokens, in one of the words for that."""
-        word = self._word
-        return isinstance(word, tensors.Keys) or (isinstance(word, tensors.Lengths) and not word.per_query)
+        word = self._word  # asked of its type: of an abstract class isinstance is slow, and this is asked in every call
+        return type(word) is tensors.Keys or (type(word) is tensors.Lengths and not word.per_query)
 
     @property
     def is_causal(self) -> bool:
         """Whether it says no more than that query i sees the keys up to its own position."""
         word = self._word
-        return isinstance(word, words.Band) and word.left is None and word.right == 0
+        return type(word) is words.Band and word.left is None and word.right == 0
 
     def grow(self, old_keys: int, new_keys: int) -> "Mask":
         """The mask after `new_keys` keys that everyone may see were appended to `old_keys`."""

@@ -2,6 +2,7 @@
 # ruff: noqa: D102 - the methods are described once, on `Word`
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -13,8 +14,8 @@ from regard.masks.words import Told, Word
 from regard.shapes import describe
 from regard.watched import is_plain, is_readable, is_watched
 
-# On a CPU a mask of so many entries at most is a matrix; and so many sizes are kept of a mask.
-MOST_ENTRIES, MOST_KEPT = 2**14, 64
+# On a CPU a mask of so many rows and entries at most is a matrix. So many sizes are kept of other masks.
+MOST_ROWS, MOST_ENTRIES, MOST_KEPT = 256, 2**14, 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,7 +24,7 @@ class Lengths(Word):
 
     lengths: Tensor
     per_query: bool
-    placed_before: dict[tuple, placed.Placed] = field(default_factory=dict, init=False)
+    placed_before: dict[tuple, placed.Lengths] = field(default_factory=dict, init=False)
 
     def __reduce__(self) -> tuple:
         """A copy begins anew: what is kept, here and by backends, belongs to this process and its streams."""
@@ -40,10 +41,15 @@ class Lengths(Word):
         if is_watched():
             return self._aligned(call)
         # The layers of a model and the steps of a decoder ask again and again, and the answer never changes.
+        if self._is_short(call):
+            place = _place_of(tuple(self.lengths.tolist()), call.batch, call.keys)
+            if not place:
+                place.append(self._evaluated(call))
+            return place[0]
         size = call.batch, call.keys, call.device
         found = self.placed_before.get(size)
         if found is None:
-            found = self._evaluated(call) if self._is_short(call) else self._aligned(call)
+            found = self._aligned(call)
             if len(self.placed_before) == MOST_KEPT:
                 self.placed_before.clear()
             self.placed_before[size] = found
@@ -53,8 +59,11 @@ class Lengths(Word):
         return placed.Lengths(lead(self.name, self.lengths, call, "", (1, 1)))
 
     def _is_short(self, call: Call) -> bool:
-        """Whether a matrix of it is sooner asked than lengths are, which a GPU's kernels take as they are."""
-        return is_plain(self.lengths) and call.device.type == "cpu" and self.lengths.numel() * call.keys <= MOST_ENTRIES
+        """Whether a matrix of it is asked sooner than lengths are, and found by them sooner than it is made."""
+        lengths = self.lengths
+        is_here = lengths.device == call.device and call.device.type == "cpu" and is_plain(lengths)
+        rows = lengths.shape[0] if lengths.ndim == 1 else MOST_ROWS + 1
+        return is_here and rows <= MOST_ROWS and rows * call.keys <= MOST_ENTRIES
 
     def _evaluated(self, call: Call) -> placed.Dense:
         """What is kept may meet a backward pass later, and belongs to no mode that happens to be on."""
@@ -185,6 +194,12 @@ class Documents(Word):
 
     def __str__(self) -> str:
         return f"Mask.documents({describe(self.query_ids)}, {describe(self.key_ids)})"
+
+
+@lru_cache(maxsize=64)
+def _place_of(lengths: tuple[int, ...], batch: tuple[int, ...], keys: int) -> list[placed.Dense]:
+    """Where the mask of a short batch is kept, for all masks of these lengths."""
+    return []
 
 
 def _choose(tensor: Tensor, rows: Tensor, batch_axes: int) -> Tensor:
