@@ -82,10 +82,10 @@ def kernels(monkeypatch):
     ours = {"EFFICIENT": efficient, "FLASH": flash}
     for name in ours:
         monkeypatch.setattr(ragged, name, watched(name, getattr(ragged, name) if ON_GPU else ours[name]))
+    monkeypatch.setattr(ragged, "FEW_PAIRS", dict.fromkeys(ragged.DTYPES, 0))
     if not ON_GPU:
         monkeypatch.setattr(ragged, "DEVICE", "cpu")
         monkeypatch.setattr(ragged, "_has_kernels", lambda device: True)
-        monkeypatch.setattr(ragged, "_stream", lambda device: 0)
         monkeypatch.setattr(ragged, "Late", Arriving)
     return ran
 
@@ -406,13 +406,18 @@ def test_the_kernels_of_this_torch_are_called_as_they_want(name):
 
 @needs_gpu
 @pytest.mark.parametrize("learns", [False, True])
-def test_a_recorded_graph_reads_lengths_anew(learns):
+@pytest.mark.parametrize("few", [0, 2**30], ids=["kernels", "a matrix"])
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_recorded_graph_holds_on_to_nothing_that_a_mask_keeps(learns, few, inside, monkeypatch):
+    """Made inside of it, a mask is made anew of the lengths of each replay."""
+    monkeypatch.setattr(ragged, "FEW_PAIRS", dict.fromkeys(ragged.DTYPES, few))
     tokens, lengths = drawn(), torch.tensor([1, 4, 11])
+    before = Mask.lengths(lengths)
 
     def call():
         # A gradient of leaves that were used before the recording would go back to the stream of that time.
         inputs = [x.detach().requires_grad_(learns) for x in tokens]
-        output = regard.attend(*inputs, mask=Mask.lengths(lengths))
+        output = regard.attend(*inputs, mask=Mask.lengths(lengths) if inside else before)
         return with_gradients(output, inputs) if learns else [output]
 
     with torch.set_grad_enabled(learns):
@@ -424,6 +429,12 @@ def test_a_recorded_graph_reads_lengths_anew(learns):
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             recorded = call()
+        for padding in before._word.placed_before.values():
+            for kept in padding.kept.values():  # what a graph would have read of it
+                for tensor in kept if isinstance(kept, tuple) else ():
+                    if isinstance(tensor, torch.Tensor):
+                        tensor.zero_()
+        before._word.placed_before.clear()
         lengths.copy_(torch.tensor([11, 0, 3]))
         graph.replay()
         torch.cuda.synchronize()

@@ -215,19 +215,29 @@ def test_a_mask_keeps_the_lengths_it_was_made_of(per_query):
     assert torch.equal(dense(mask, batch=(B, H)), before)
 
 
+def test_a_mask_keeps_the_keys_it_was_made_of():
+    real = ints(B, K, high=2).bool()
+    mask = Mask.keys(real)
+    before = dense(mask, batch=(B, H)).clone()
+    real.logical_not_()
+    assert torch.equal(dense(mask, batch=(B, H)), before)
+
+
 def test_lengths_are_placed_once_for_each_size_and_few_sizes_are_kept(monkeypatch):
-    mask = Mask.lengths(torch.tensor([1, 4]))
+    mask, real = Mask.lengths(torch.tensor([1, 4])), Mask.keys(ints(B, K, high=2).bool())
     size = {"batch": (B, H), "queries": Q, "device": CPU}
-    assert mask.place(keys=K, **size) is mask.place(keys=K, **size)
+    for padding in (mask, real):
+        assert padding.place(keys=K, **size) is padding.place(keys=K, **size)
     monkeypatch.setattr(tensors, "MOST_ENTRIES", -1)
     assert mask.place(keys=K, **size) is mask.place(keys=K, **size)
     monkeypatch.setattr(tensors, "MOST_KEPT", 3)
     for keys in range(5, 12):
         assert isinstance(mask.place(keys=keys, **size), placed.Lengths)
     assert 1 <= len(mask._word.placed_before) <= 3
-    for copied in (copy.deepcopy(mask), pickle.loads(pickle.dumps(mask))):
-        assert not copied._word.placed_before
-        assert torch.equal(dense(copied, batch=(B, H)), dense(mask, batch=(B, H)))
+    for padding in (mask, real):
+        for copied in (copy.deepcopy(padding), pickle.loads(pickle.dumps(padding))):
+            assert not copied._word.placed_before
+            assert torch.equal(dense(copied, batch=(B, H)), dense(padding, batch=(B, H)))
 
 
 def test_lengths_of_another_batch_are_refused():
@@ -338,7 +348,7 @@ def test_vmap_over_lengths_and_matrices():
 def test_real_keys_are_told_where_a_mask_says_no_more():
     real = torch.tensor([[True, True, False], [True, False, False]])
     assert torch.equal(Mask.lengths(torch.tensor([2, 1])).real_keys((2,), 3), real)
-    assert Mask.keys(real).real_keys((2,), 3) is real
+    assert torch.equal(Mask.keys(real).real_keys((2,), 3), real)
     for mask in (Mask.lengths_per_query(torch.ones(2, 3, dtype=torch.int64)), Mask.causal(), ~Mask.keys(real)):
         assert mask.real_keys((2,), 3) is None
     assert Mask.lengths(torch.tensor(2)).real_keys((2,), 3) is None  # shared by all rows

@@ -7,6 +7,8 @@ from torch._dynamo.testing import CompileCounter
 
 import regard
 from regard import Mask, RegardError
+from regard.backends import torch_sdpa
+from regard.masks import tensors
 from regard.pooling import everyday
 
 SCORES = ["scaled_dot", "dot", regard.scores.ScaledDot(), regard.scores.ScaledDot(0.3), regard.scores.Dot()]
@@ -121,6 +123,20 @@ def test_padding_may_hold_any_finite_garbage(learns, garbage):
             results.append([output, *(torch.autograd.grad(output.sum(), inputs) if learns else ())])
     for left, right in zip(*results, strict=True):
         assert torch.equal(left, right)
+
+
+@pytest.mark.parametrize("mask", ["lengths", "keys"])
+def test_padding_is_made_into_numbers_once(mask, monkeypatch):
+    made, inputs = [], tokens(2, 3, 7, 5)
+    padding = Mask.lengths(torch.tensor([3, 7])) if mask == "lengths" else Mask.keys(torch.arange(14).view(2, 7) > 3)
+    tensors._place_of.cache_clear()
+    monkeypatch.setattr(torch_sdpa, "Padding", lambda *parts: made.append(parts) or parts)
+    first, second = (everyday.pool(*inputs, "scaled_dot", padding) for _ in range(2))
+    assert torch.equal(first, second)
+    assert len(made) == 1
+    everyday.pool(*tokens(2, 3, 7, 5, dtype=torch.float64), "scaled_dot", padding)
+    assert len(made) == 2
+    tensors._place_of.cache_clear()
 
 
 def test_many_numbers_are_looked_at_before_padding_is_blanked():

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from regard.masks.placed import Dense, Placed, map_tensors
+from regard.masks.placed import Dense, Lengths, Placed, map_tensors
 from regard.scores.forms import AdditiveForm, CallableForm, DistanceForm, DotForm, Form
 from regard.shapes import common_batch, have_one_shape
-from regard.watched import is_readable
+from regard.watched import is_readable, is_watched, outside_modes, stream_of
 
 Bias = Tensor | Callable[[Tensor, Tensor], Tensor]
 Index = tuple[int | slice, ...]
@@ -175,9 +175,17 @@ def _is_within(tensor: Tensor, limit: float) -> bool:
 
 def evaluated(mask: Placed, value: Tensor) -> Dense:
     """A mask that is the same for every query, as what it says of each key: (*batch or 1, 1, keys)."""
-    if not isinstance(mask, Dense) or mask.allowed.ndim != value.ndim:
-        mask = Dense(_of_rank(mask.tile(slice(0, 1), slice(0, value.shape[-2]), value.device), value.ndim))
-    return mask
+    if isinstance(mask, Dense) and mask.allowed.ndim == value.ndim:
+        return mask
+    keys = value.shape[-2]
+    if type(mask) is not Lengths or is_watched() or (stream := stream_of(value.device)) is None:
+        return Dense(_of_rank(mask.tile(slice(0, 1), slice(0, keys), value.device), value.ndim))
+    # Lengths never change: what a call has made of them is there for the next one.
+    found = mask.kept.get((keys, stream))
+    if found is None:
+        with outside_modes():
+            found = mask.kept[keys, stream] = Dense(mask.tile(slice(0, 1), slice(0, keys), value.device))
+    return found
 
 
 def _of_rank(tensor: Tensor, rank: int) -> Tensor:

@@ -7,8 +7,6 @@ Forward, a number of keys for each row is enough. The backward pass knows pieces
 real keys, which all its queries see, and its padding, which no query sees, so that its gradients are written as 0.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -16,7 +14,7 @@ import torch
 from torch import Tensor
 
 from regard.masks.placed import Both, Lengths, Placed
-from regard.watched import is_plain, is_watched
+from regard.watched import is_plain, is_watched, outside_modes, stream_of
 
 
 def _kernel(name: str) -> Any:
@@ -30,6 +28,9 @@ EFFICIENT, FLASH = (_kernel(name) for name in ("_efficient_attention_forward", "
 DEVICE, OLDEST = "cuda", (8, 0)
 HALVES = (torch.bfloat16, torch.float16)
 DTYPES = (torch.float32, *HALVES)
+# Below so many pairs of tokens with a gradient, blank padding and a matrix for a mask are faster: there the host
+# decides, which has fewer operations to launch, or in half precision a kernel that is made for them.
+FEW_PAIRS = {torch.float32: 2**24, torch.bfloat16: 2**27, torch.float16: 2**27}
 # What the kernels read at once, in bytes, and how wide a head they take.
 ALIGNMENT, WIDEST = 16, 256
 # A GPU's grid has so many pieces, and places in the line are 32-bit numbers.
@@ -85,18 +86,18 @@ class Line(NamedTuple):
         A graph that is being recorded makes its own, since it may outlive the mask.
         """
         (batch, _, queries, _), keys, device = self.query.shape, self.key.shape[2], self.query.device
-        sizes, stream = (batch, self.columns, queries, keys, device, self.learns), _stream(device)
+        sizes, stream = (batch, self.columns, queries, keys, device, self.learns), stream_of(device)
         if stream is None:
             return _pieces(*sizes).cut(self.mask.lengths)
         kept = self.mask.kept.get((sizes, stream))
         if kept is None:
             if len(self.mask.kept) == MOST_KEPT:  # the steps of a decoder have a number of keys each
                 self.mask.kept.clear()
-            with _no_mode():
+            with outside_modes():
                 kept = self.mask.kept[sizes, stream] = _kept_pieces(*sizes, stream).cut(self.mask.lengths)
         elif kept.is_empty is not None and kept.has_empty is True:
             # Who comes again will come a third time: it pays to know.
-            with _no_mode():
+            with outside_modes():
                 kept = self.mask.kept[sizes, stream] = kept._replace(has_empty=Late(kept.is_empty.any()))
         return kept
 
@@ -114,11 +115,13 @@ def line_of(
     columns = _columns(query.shape, key.shape, value.shape, *strides, query.element_size())
     if columns is None or (dropout and not _takes_flash(query, causal)):
         return None
+    learns = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
+    if learns and not causal and query.numel() // query.shape[3] * key.shape[2] < FEW_PAIRS[query.dtype]:
+        return None
     if not (is_plain(query) and is_plain(key) and is_plain(value)):
         return None
     if query.data_ptr() % ALIGNMENT or key.data_ptr() % ALIGNMENT or value.data_ptr() % ALIGNMENT:
         return None
-    learns = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
     return Line(query, key, value, lengths, causal, scale, dropout, columns, learns)
 
 
@@ -207,13 +210,6 @@ def _kept_pieces(*sizes_and_stream: Any) -> Pieces:
     return _pieces(*sizes_and_stream[:-1])
 
 
-@contextmanager
-def _no_mode() -> Iterator[None]:
-    """What is kept belongs to no mode that happens to be on."""
-    with torch.inference_mode(False), torch._C.DisableTorchFunction():
-        yield
-
-
 class Late:
     """A yes or no that is on its way from the device: yes until it has arrived, so that no call waits for it."""
 
@@ -252,9 +248,3 @@ def _is_able(device: torch.device) -> bool:
 def _has_kernels(device: torch.device) -> bool:
     is_there = EFFICIENT is not None and FLASH is not None and torch.version.hip is None
     return is_there and torch.cuda.get_device_capability(device) >= OLDEST
-
-
-def _stream(device: torch.device) -> int | None:
-    """The stream that will read what is made now; None while it is recorded."""
-    is_recorded = torch.cuda.is_current_stream_capturing()
-    return None if is_recorded else torch._C._cuda_getCurrentRawStream(device.index)

@@ -2,6 +2,7 @@
 
 import math
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -9,10 +10,10 @@ from torch.nn import functional
 
 from regard.backends.problem import FEW_NUMBERS, Bias, Problem
 from regard.backends.ragged import Line, line_of
-from regard.masks.placed import Placed
+from regard.masks.placed import Dense, Placed
 from regard.scores.forms import DotForm
 from regard.shapes import common_batch, have_one_shape
-from regard.watched import is_readable
+from regard.watched import is_readable, outside_modes, stream_of
 
 NAME = "torch"
 
@@ -167,6 +168,29 @@ def _call(form: DotForm, value: Tensor, allowed: Tensor | None, dropout: float, 
     return output if rank == 4 else output.reshape(*batch, *output.shape[-2:])
 
 
+class Padding(NamedTuple):
+    """Keys that nobody may see, in numbers.
+
+    factor: 0 for their tokens, else 1, (*batch or 1, keys, 1). bias: what is added to scores, (*batch or 1, 1, keys).
+    """
+
+    factor: Tensor
+    bias: Tensor
+
+
+def padding_of(mask: Dense, dtype: torch.dtype) -> Padding:
+    """What the call would make of a boolean mask in every call, made once for a mask that is kept."""
+    place = dtype, stream_of(mask.allowed.device)
+    found = mask.kept.get(place)
+    if found is None:
+        with outside_modes():
+            bias = torch.zeros_like(mask.allowed, dtype=dtype).masked_fill_(~mask.allowed, -math.inf)
+            found = Padding(mask.allowed.mT.to(dtype), bias)
+        if place[1] is not None:
+            mask.kept[place] = found
+    return found
+
+
 def everything(query: Tensor, key: Tensor, *, causal: bool) -> Tensor | None:
     """A mask that hides no more than is hidden already, for a call that would lose NaN without one."""
     queries, keys = query.shape[-2], key.shape[-2]
@@ -179,8 +203,8 @@ def everything(query: Tensor, key: Tensor, *, causal: bool) -> Tensor | None:
 
 @lru_cache(maxsize=4 * VECTOR**2)
 def _kept_mask(queries: int, keys: int, dtype: torch.dtype) -> Tensor:
-    """Zeros, (1, 1, queries, keys), minus infinity for what comes later; it belongs to no mode that may be on."""
-    with torch.inference_mode(False), torch._C.DisableTorchFunction():
+    """Zeros, (1, 1, queries, keys), minus infinity for what comes later."""
+    with outside_modes():
         return torch.full((1, 1, queries, keys), -math.inf, dtype=dtype, device="cpu").triu_(1)
 
 

@@ -126,9 +126,13 @@ class Band(Placed):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dense(Placed):
-    """Allowed where the matrix says so; allowed: bool (*batch | 1, queries | 1, keys | 1)."""
+    """Allowed where the matrix says so; allowed: bool (*batch | 1, queries | 1, keys | 1).
+
+    kept: what a backend made of the matrix, to find it again in the next call with the same mask.
+    """
 
     allowed: Tensor
+    kept: dict[Any, Any] = field(default_factory=dict, init=False)
 
     @property
     def varies_by_query(self) -> bool:

@@ -18,8 +18,8 @@ from regard.shapes import check_int, describe
 class Mask:
     """A statement about which keys each query may attend to; made by its words, joined by `&`, `|`, `~`.
 
-    A mask is immutable and knows no sizes: it is checked when a call places it on its own. Lengths are copied: a
-    tensor that changes later does not change the mask.
+    A mask is immutable and knows no sizes: it is checked when a call places it on its own. Padding (lengths,
+    keys) is copied: a tensor that changes later does not change the mask.
 
     >>> print((Mask.causal() & Mask.lengths(torch.tensor(3))).draw(queries=4, keys=4))
               keys
@@ -65,7 +65,7 @@ class Mask:
     def keys(real: Tensor) -> "Mask":
         """True marks a real token, False padding; real: bool (*leading batch, keys), heads may be missing."""
         check_bool("Mask.keys", real, "(*leading batch, keys)", 1, "Give it one entry per key.")
-        return Mask(tensors.Keys(real))
+        return Mask(tensors.Keys(real.clone()))
 
     @staticmethod
     def documents(query_ids: Tensor, key_ids: Tensor) -> "Mask":

@@ -1,6 +1,7 @@
 """The words that carry tensors: lengths, keys, matrices and documents, and how they follow a memory."""
 # ruff: noqa: D102 - the methods are described once, on `Word`
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -12,9 +13,10 @@ from regard.masks import placed
 from regard.masks.checks import Call, lead, right_align
 from regard.masks.words import Told, Word
 from regard.shapes import describe
-from regard.watched import is_plain, is_readable, is_watched
+from regard.watched import is_plain, is_readable, is_watched, outside_modes
 
-# On a CPU a mask of so many rows and entries at most is a matrix. So many sizes are kept of other masks.
+# The layers of a model and the steps of a decoder ask for the same padding again and again, and it never changes: on a
+# CPU it is a matrix if it has so many rows and entries at most, and so many sizes are kept of any other mask.
 MOST_ROWS, MOST_ENTRIES, MOST_KEPT = 256, 2**14, 64
 
 
@@ -24,7 +26,7 @@ class Lengths(Word):
 
     lengths: Tensor
     per_query: bool
-    placed_before: dict[tuple, placed.Lengths] = field(default_factory=dict, init=False)
+    placed_before: dict[tuple, placed.Placed] = field(default_factory=dict, init=False)
 
     def __reduce__(self) -> tuple:
         """A copy begins anew: what is kept, here and by backends, belongs to this process and its streams."""
@@ -40,20 +42,12 @@ class Lengths(Word):
             return placed.Lengths(lead(self.name, self.lengths, call, "queries", (call.queries, 1)))
         if is_watched():
             return self._aligned(call)
-        # The layers of a model and the steps of a decoder ask again and again, and the answer never changes.
         if self._is_short(call):
             place = _place_of(tuple(self.lengths.tolist()), call.batch, call.keys)
             if not place:
                 place.append(self._evaluated(call))
             return place[0]
-        size = call.batch, call.keys, call.device
-        found = self.placed_before.get(size)
-        if found is None:
-            found = self._aligned(call)
-            if len(self.placed_before) == MOST_KEPT:
-                self.placed_before.clear()
-            self.placed_before[size] = found
-        return found
+        return _once(self.placed_before, call, self._aligned)
 
     def _aligned(self, call: Call) -> placed.Lengths:
         return placed.Lengths(lead(self.name, self.lengths, call, "", (1, 1)))
@@ -66,8 +60,7 @@ class Lengths(Word):
         return is_here and rows <= MOST_ROWS and rows * call.keys <= MOST_ENTRIES
 
     def _evaluated(self, call: Call) -> placed.Dense:
-        """What is kept may meet a backward pass later, and belongs to no mode that happens to be on."""
-        with torch.inference_mode(False), torch._C.DisableTorchFunction():
+        with outside_modes():
             return placed.Dense(torch.arange(call.keys, device=call.device) < self._aligned(call).lengths)
 
     def select(self, rows: Tensor, batch_axes: int | None) -> Word:
@@ -97,8 +90,16 @@ class Keys(Word):
     """Key j is allowed where real[…, j]; real: bool (*leading batch, keys)."""
 
     real: Tensor
+    placed_before: dict[tuple, placed.Placed] = field(default_factory=dict, init=False)
+
+    def __reduce__(self) -> tuple:
+        """As of lengths."""
+        return Keys, (self.real,)
 
     def place(self, call: Call) -> placed.Placed:
+        return self._aligned(call) if is_watched() else _once(self.placed_before, call, self._aligned)
+
+    def _aligned(self, call: Call) -> placed.Dense:
         return placed.Dense(lead("Mask.keys", self.real, call, "keys", (1, call.keys)))
 
     def select(self, rows: Tensor, batch_axes: int | None) -> Word:
@@ -200,6 +201,18 @@ class Documents(Word):
 def _place_of(lengths: tuple[int, ...], batch: tuple[int, ...], keys: int) -> list[placed.Dense]:
     """Where the mask of a short batch is kept, for all masks of these lengths."""
     return []
+
+
+def _once(before: dict[tuple, placed.Placed], call: Call, place: Callable[[Call], placed.Placed]) -> placed.Placed:
+    """The same record for calls of the same size, so that a backend finds what it has kept with it."""
+    size = call.batch, call.keys, call.device
+    found = before.get(size)
+    if found is None:
+        found = place(call)
+        if len(before) == MOST_KEPT:
+            before.clear()
+        before[size] = found
+    return found
 
 
 def _choose(tensor: Tensor, rows: Tensor, batch_axes: int) -> Tensor:

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from regard.backends.problem import FEW_NUMBERS, blank, evaluated, may_be_differentiated
+from regard.backends.problem import FEW_NUMBERS, evaluated, may_be_differentiated
 from regard.backends.ragged import line_of
-from regard.backends.torch_sdpa import VECTOR, everything
+from regard.backends.torch_sdpa import VECTOR, everything, padding_of
 from regard.masks import Mask
 from regard.scores.dot import is_bare
 from regard.scores.names import ScoreLike, named_score
@@ -52,11 +52,10 @@ def _pool_padded(query: Tensor, key: Tensor, value: Tensor, scale: float | None,
     line = line_of(query, key, value, placed, scale)
     if line is not None:
         return line.pool()
-    allowed = evaluated(placed, value).allowed
-    real = allowed.mT
+    factor, bias = padding_of(evaluated(placed, value), query.dtype)
     if query.device.type != "cpu" or may_be_differentiated(query, key, value):
-        value = blank(value, real)
-    return functional.scaled_dot_product_attention(query, blank(key, real), value, allowed, scale=scale)
+        value = value * factor
+    return functional.scaled_dot_product_attention(query, key * factor, value, bias, scale=scale)
 
 
 def _are_alike(query: Tensor, key: Tensor, value: Tensor) -> bool:
