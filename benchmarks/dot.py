@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 import regard
-from benchmarks.measure import compare
+from benchmarks.measure import compare, recorded
 from regard import Mask
 
 TINY = (2, 4, 8, 16)
@@ -24,12 +24,14 @@ Call = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 def run(device: str) -> list[dict]:
     """Rows of peer and library."""
-    cases = [(TINY, mask, False) for mask in PEERS] + list(itertools.product(LONG_ON[device], PEERS, (False, True)))
-    return [row(*case, device, peer) for case in cases for peer in PEERS[case[1]]]
+    long = list(itertools.product(LONG_ON[device], PEERS, (False, True)))
+    cases = [(TINY, mask, False) for mask in PEERS] + long
+    rows = [row(*case, device, peer) for case in cases for peer in PEERS[case[1]]]
+    return rows + ([row(*case, device, READY, captured=True) for case in long] if device == "cuda" else [])
 
 
-def row(shape: tuple[int, ...], mask: str, backward: bool, device: str, peer: str) -> dict:
-    """One comparison at (batch, heads, tokens, dim)."""
+def row(shape: tuple[int, ...], mask: str, backward: bool, device: str, peer: str, *, captured: bool = False) -> dict:
+    """One comparison at (batch, heads, tokens, dim); captured: each peer in a CUDA graph, without its host."""
     inputs = [torch.randn(shape, device=device, requires_grad=backward) for _ in range(3)]
     lengths = torch.tensor([shape[2] * 3 // 4, shape[2]], device=device).repeat(shape[0])[: shape[0]]
     calls = {peer: direct(mask, peer, lengths, shape[2]), "regard.attend": library(mask, peer, lengths)}
@@ -39,9 +41,10 @@ def row(shape: tuple[int, ...], mask: str, backward: bool, device: str, peer: st
         if backward:
             torch.autograd.grad(output.sum(), inputs)
 
-    timing = compare({name: partial(finish, call) for name, call in calls.items()})
+    timed = {name: partial(finish, call) for name, call in calls.items()}
+    timing = compare({name: recorded(call) for name, call in timed.items()} if captured else timed)
     padded = {"lengths": lengths.tolist()} if mask == "lengths" else {}
-    return {"shape": list(shape), "mask": mask, "backward": backward, **padded, **timing}
+    return {"shape": list(shape), "mask": mask, "backward": backward, "captured": captured, **padded, **timing}
 
 
 def direct(mask: str, peer: str, lengths: Tensor, keys: int) -> Call:

@@ -5,6 +5,7 @@ import os
 import platform
 import statistics
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -51,6 +52,20 @@ def _passes(peers: dict[str, Call], repeats: dict[str, int]) -> tuple[dict[str, 
     around = [(before + after) / 2 for before, after in zip(times[first], again, strict=True)]
     drift = abs(medians[0] - medians[1]) / min(medians)
     return {name: ts[1:] for name, ts in times.items()}, around[1:], drift
+
+
+def recorded(call: Call) -> Call:
+    """The replay of a CUDA graph of a call: a GPU's own time, whatever the host is busy with."""
+    warm = torch.cuda.Stream()
+    warm.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(warm), warnings.catch_warnings(action="ignore"):
+        for _ in range(3):
+            call()
+        torch.cuda.current_stream().wait_stream(warm)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            call()
+    return graph.replay
 
 
 def relative_error(result: torch.Tensor, exact: torch.Tensor) -> float:

@@ -1,8 +1,5 @@
 """Who else looks at a call: before tracers, transforms and modes no number is read, nothing kept, nothing cut short."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import torch
 from torch import Tensor
 
@@ -21,23 +18,6 @@ def is_intercepted() -> bool:
         or torch._C._len_torch_dispatch_stack() > 0
         or torch._C._dispatch_tls_is_dispatch_key_included(PRE_DISPATCH)  # where torch.export keeps its modes
     )
-
-
-@contextmanager
-def outside_modes() -> Iterator[None]:
-    """Where tensors are made that are kept: they may meet a backward pass later, and belong to no mode that is on."""
-    with torch.inference_mode(False), torch._C.DisableTorchFunction():
-        yield
-
-
-def stream_of(device: torch.device) -> int | None:
-    """On which stream a call runs: what is kept for it will be there before it is read.
-
-    None while a graph is recorded, which may outlive whatever is kept. A CPU has one stream.
-    """
-    if device.type != "cuda":
-        return 0
-    return None if torch.cuda.is_current_stream_capturing() else torch._C._cuda_getCurrentRawStream(device.index)
 
 
 def is_exporting() -> bool:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import regard
+from regard import keeping
 from regard.errors import RegardError
 from regard.masks import Mask, placed, tensors
 
@@ -230,7 +231,7 @@ def test_lengths_are_placed_once_for_each_size_and_few_sizes_are_kept(monkeypatc
         assert padding.place(keys=K, **size) is padding.place(keys=K, **size)
     monkeypatch.setattr(tensors, "MOST_ENTRIES", -1)
     assert mask.place(keys=K, **size) is mask.place(keys=K, **size)
-    monkeypatch.setattr(tensors, "MOST_KEPT", 3)
+    monkeypatch.setattr(keeping, "MOST_KEPT", 3)
     for keys in range(5, 12):
         assert isinstance(mask.place(keys=keys, **size), placed.Lengths)
     assert 1 <= len(mask._word.placed_before) <= 3

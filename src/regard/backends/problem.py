@@ -7,10 +7,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from regard.keeping import find
 from regard.masks.placed import Dense, Lengths, Placed, map_tensors
 from regard.scores.forms import AdditiveForm, CallableForm, DistanceForm, DotForm, Form
 from regard.shapes import common_batch, have_one_shape
-from regard.watched import is_readable, is_watched, outside_modes, stream_of
+from regard.watched import is_readable, is_watched
 
 Bias = Tensor | Callable[[Tensor, Tensor], Tensor]
 Index = tuple[int | slice, ...]
@@ -178,14 +179,12 @@ def evaluated(mask: Placed, value: Tensor) -> Dense:
     if isinstance(mask, Dense) and mask.allowed.ndim == value.ndim:
         return mask
     keys = value.shape[-2]
-    if type(mask) is not Lengths or is_watched() or (stream := stream_of(value.device)) is None:
+
+    def dense() -> Dense:
         return Dense(_of_rank(mask.tile(slice(0, 1), slice(0, keys), value.device), value.ndim))
+
     # Lengths never change: what a call has made of them is there for the next one.
-    found = mask.kept.get((keys, stream))
-    if found is None:
-        with outside_modes():
-            found = mask.kept[keys, stream] = Dense(mask.tile(slice(0, 1), slice(0, keys), value.device))
-    return found
+    return dense() if type(mask) is not Lengths or is_watched() else find(mask.kept, keys, value.device, dense)
 
 
 def _of_rank(tensor: Tensor, rank: int) -> Tensor:

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from regard.keeping import find
 from regard.masks.placed import Both, Lengths, Placed
-from regard.watched import is_plain, is_watched, outside_modes, stream_of
+from regard.watched import is_plain, is_watched
 
 
 def _kernel(name: str) -> Any:
@@ -35,8 +36,8 @@ FEW_PAIRS = {torch.float32: 2**24, torch.bfloat16: 2**27, torch.float16: 2**27}
 ALIGNMENT, WIDEST = 16, 256
 # A GPU's grid has so many pieces, and places in the line are 32-bit numbers.
 MOST_PIECES, MOST_TOKENS = 2**16 - 1, 2**31 - 1
-# Cuts that a mask keeps.
-MOST_KEPT = 64
+# The pieces of some sizes, for all masks.
+PIECES: dict[Any, Any] = {}
 
 
 class Line(NamedTuple):
@@ -63,7 +64,7 @@ class Line(NamedTuple):
         if self.columns == 1:
             query, key, value = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
         is_flash = _takes_flash(query, self.causal)
-        if cut.is_empty is not None and cut.has_empty and not is_flash:
+        if cut.is_empty is not None and not is_flash:
             # The other kernel writes no gradient for queries without keys: what is there must not get through.
             query = query.masked_fill(cut.is_empty, 0.0)
         if batch > 1:
@@ -81,25 +82,14 @@ class Line(NamedTuple):
         return output.view(batch, queries, heads, dim).transpose(1, 2)
 
     def _cut(self) -> "Cut":
-        """Made once for a mask and each stream, on which it will be there before it is read.
-
-        A graph that is being recorded makes its own, since it may outlive the mask.
-        """
+        """Made once for a mask."""
         (batch, _, queries, _), keys, device = self.query.shape, self.key.shape[2], self.query.device
-        sizes, stream = (batch, self.columns, queries, keys, device, self.learns), stream_of(device)
-        if stream is None:
-            return _pieces(*sizes).cut(self.mask.lengths)
-        kept = self.mask.kept.get((sizes, stream))
-        if kept is None:
-            if len(self.mask.kept) == MOST_KEPT:  # the steps of a decoder have a number of keys each
-                self.mask.kept.clear()
-            with outside_modes():
-                kept = self.mask.kept[sizes, stream] = _kept_pieces(*sizes, stream).cut(self.mask.lengths)
-        elif kept.is_empty is not None and kept.has_empty is True:
-            # Who comes again will come a third time: it pays to know.
-            with outside_modes():
-                kept = self.mask.kept[sizes, stream] = kept._replace(has_empty=Late(kept.is_empty.any()))
-        return kept
+        sizes = batch, self.columns, queries, keys, device, self.learns
+
+        def cut() -> Cut:
+            return find(PIECES, sizes, device, lambda: _pieces(*sizes)).cut(self.mask.lengths)
+
+        return find(self.mask.kept, sizes, device, cut)
 
 
 def line_of(
@@ -157,14 +147,12 @@ class Cut(NamedTuple):
 
     queries, keys: the edges of pieces, int32 (pieces + 1,). used: how many keys of a piece are real, where it has
     padding, too. is_empty: whether an example has no keys, bool (batch or 1, 1, 1, 1), where something learns.
-    has_empty: whether one may be.
     """
 
     queries: Tensor
     keys: Tensor
     used: Tensor | None = None
     is_empty: Tensor | None = None
-    has_empty: "Late | bool" = True
 
 
 class Pieces(NamedTuple):
@@ -203,25 +191,6 @@ def _pieces(batch: int, columns: int, queries: int, keys: int, device: torch.dev
     least[:, :, 0] = 0
     ends, starts = torch.cat((begin, row + 1), 1) * queries, torch.cat((begin, row), 1) * keys
     return Pieces(ends.view(-1), starts.view(-1), least, most, learns)
-
-
-@lru_cache(maxsize=256)
-def _kept_pieces(*sizes_and_stream: Any) -> Pieces:
-    return _pieces(*sizes_and_stream[:-1])
-
-
-class Late:
-    """A yes or no that is on its way from the device: yes until it has arrived, so that no call waits for it."""
-
-    def __init__(self, asked: Tensor) -> None:
-        """asked: bool, without axes."""
-        self._answer = torch.empty((), dtype=torch.bool, device="cpu", pin_memory=True)
-        self._answer.copy_(asked, non_blocking=True)
-        self._arrival = torch.cuda.Event()
-        self._arrival.record(torch.cuda.current_stream(asked.device))
-
-    def __bool__(self) -> bool:
-        return not self._arrival.query() or bool(self._answer)
 
 
 def _takes_flash(query: Tensor, causal: bool) -> bool:

@@ -10,10 +10,11 @@ from torch.nn import functional
 
 from regard.backends.problem import FEW_NUMBERS, Bias, Problem
 from regard.backends.ragged import Line, line_of
+from regard.keeping import find
 from regard.masks.placed import Dense, Placed
 from regard.scores.forms import DotForm
 from regard.shapes import common_batch, have_one_shape
-from regard.watched import is_readable, outside_modes, stream_of
+from regard.watched import is_readable, is_watched
 
 NAME = "torch"
 
@@ -180,15 +181,12 @@ class Padding(NamedTuple):
 
 def padding_of(mask: Dense, dtype: torch.dtype) -> Padding:
     """What the call would make of a boolean mask in every call, made once for a mask that is kept."""
-    place = dtype, stream_of(mask.allowed.device)
-    found = mask.kept.get(place)
-    if found is None:
-        with outside_modes():
-            bias = torch.zeros_like(mask.allowed, dtype=dtype).masked_fill_(~mask.allowed, -math.inf)
-            found = Padding(mask.allowed.mT.to(dtype), bias)
-        if place[1] is not None:
-            mask.kept[place] = found
-    return found
+
+    def made() -> Padding:
+        bias = torch.zeros_like(mask.allowed, dtype=dtype).masked_fill_(~mask.allowed, -math.inf)
+        return Padding(mask.allowed.mT.to(dtype), bias)
+
+    return made() if is_watched() else find(mask.kept, dtype, mask.allowed.device, made)
 
 
 def everything(query: Tensor, key: Tensor, *, causal: bool) -> Tensor | None:
@@ -204,7 +202,7 @@ def everything(query: Tensor, key: Tensor, *, causal: bool) -> Tensor | None:
 @lru_cache(maxsize=4 * VECTOR**2)
 def _kept_mask(queries: int, keys: int, dtype: torch.dtype) -> Tensor:
     """Zeros, (1, 1, queries, keys), minus infinity for what comes later."""
-    with outside_modes():
+    with torch.inference_mode(False), torch._C.DisableTorchFunction():
         return torch.full((1, 1, queries, keys), -math.inf, dtype=dtype, device="cpu").triu_(1)
 
 

@@ -6,7 +6,9 @@ import torch
 from torch import Tensor
 
 from regard.errors import RegardError
+from regard.keeping import stream_of
 from regard.shapes import describe
+from regard.watched import is_watched
 
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 ADDED = "Numbers that are added to the scores are a bias: pass it as bias=; of 0 and -inf write Mask.keep(m == 0)."
@@ -68,6 +70,11 @@ def check_integer(argument: str, tensor: Tensor, shape: str, rank: int) -> None:
     else:
         return
     raise RegardError(argument, got=describe(tensor), needed=f"an integer tensor {shape}", repair=repair)
+
+
+def own(tensor: Tensor) -> Tensor:
+    """A copy that nobody can change; in a graph that is being recorded the tensor itself, to be read at each replay."""
+    return tensor if not is_watched() and stream_of(tensor.device) is None else tensor.clone()
 
 
 def lead(argument: str, tensor: Tensor, call: Call, axis: str, tail: tuple[int, ...]) -> Tensor:

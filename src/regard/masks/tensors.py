@@ -3,21 +3,22 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import torch
 from torch import Tensor
 
 from regard.errors import RegardError
+from regard.keeping import find, hold, stream_of
 from regard.masks import placed
 from regard.masks.checks import Call, lead, right_align
 from regard.masks.words import Told, Word
 from regard.shapes import describe
-from regard.watched import is_plain, is_readable, is_watched, outside_modes
+from regard.watched import is_plain, is_readable, is_watched
 
 # The layers of a model and the steps of a decoder ask for the same padding again and again, and it never changes: on a
-# CPU it is a matrix if it has so many rows and entries at most, and so many sizes are kept of any other mask.
-MOST_ROWS, MOST_ENTRIES, MOST_KEPT = 256, 2**14, 64
+# CPU it is a matrix if it has so many rows and entries at most.
+MOST_ROWS, MOST_ENTRIES = 256, 2**14
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,7 +61,7 @@ class Lengths(Word):
         return is_here and rows <= MOST_ROWS and rows * call.keys <= MOST_ENTRIES
 
     def _evaluated(self, call: Call) -> placed.Dense:
-        with outside_modes():
+        with torch.inference_mode(False), torch._C.DisableTorchFunction():
             return placed.Dense(torch.arange(call.keys, device=call.device) < self._aligned(call).lengths)
 
     def select(self, rows: Tensor, batch_axes: int | None) -> Word:
@@ -205,14 +206,8 @@ def _place_of(lengths: tuple[int, ...], batch: tuple[int, ...], keys: int) -> li
 
 def _once(before: dict[tuple, placed.Placed], call: Call, place: Callable[[Call], placed.Placed]) -> placed.Placed:
     """The same record for calls of the same size, so that a backend finds what it has kept with it."""
-    size = call.batch, call.keys, call.device
-    found = before.get(size)
-    if found is None:
-        found = place(call)
-        if len(before) == MOST_KEPT:
-            before.clear()
-        before[size] = found
-    return found
+    found = find(before, (call.batch, call.keys), call.device, partial(place, call))
+    return hold(found) if stream_of(call.device) is None else found
 
 
 def _choose(tensor: Tensor, rows: Tensor, batch_axes: int) -> Tensor:
