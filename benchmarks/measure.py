@@ -61,7 +61,6 @@ def recorded(call: Call) -> Call:
     with torch.cuda.stream(warm), warnings.catch_warnings(action="ignore"):
         for _ in range(3):
             call()
-        torch.cuda.current_stream().wait_stream(warm)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             call()

@@ -378,9 +378,9 @@ def test_the_kernels_of_this_torch_are_called_as_they_want(name):
 @needs_gpu
 @pytest.mark.parametrize("learns", [False, True])
 @pytest.mark.parametrize("few", [0, 2**30], ids=["kernels", "a matrix"])
-@pytest.mark.parametrize("inside", [False, True])
-def test_a_recorded_graph_holds_on_to_nothing_that_a_mask_keeps(learns, few, inside, monkeypatch):
-    """Made inside of it, a mask is made anew of the lengths of each replay."""
+@pytest.mark.parametrize("made", ["before", "and used before", "inside"])
+def test_a_recorded_graph_outlives_its_mask(learns, few, made, monkeypatch):
+    """It holds what it reads; a mask that is made inside of it is made anew, of the lengths of each replay."""
     monkeypatch.setattr(ragged, "FEW_PAIRS", dict.fromkeys(ragged.DTYPES, few))
     tokens, lengths = drawn(), torch.tensor([1, 4, 11])
     before = Mask.lengths(lengths)
@@ -395,16 +395,16 @@ def test_a_recorded_graph_holds_on_to_nothing_that_a_mask_keeps(learns, few, ins
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            call(None if inside else before)
+            call(before if made == "and used before" else None)
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            recorded = call(None if inside else before)
+            recorded = call(None if made == "inside" else before)
         del before
         ragged.PIECES.clear()
         torch.cuda.synchronize()
         junk = [torch.full((size,), 2**30, dtype=torch.int32) for size in range(1, 200) for _ in range(4)]
-        lengths.copy_(torch.tensor([11, 0, 3] if inside else [1, 4, 11]))
+        lengths.copy_(torch.tensor([11, 0, 3] if made == "inside" else [1, 4, 11]))
         graph.replay()
         torch.cuda.synchronize()
         for found, right in zip(recorded, call(), strict=True):
