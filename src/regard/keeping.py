@@ -20,7 +20,7 @@ def find(kept: dict[Any, Any], name: object, device: torch.device, make: Callabl
     """
     stream = stream_of(device)
     if stream is None:
-        found = next((found for (other, _), found in kept.items() if other == name), None)
+        found = next((found for (other, _), found in list(kept.items()) if other == name), None)
         return make() if found is None else hold(found)
     place = name, stream
     found = kept.get(place)
