@@ -111,6 +111,17 @@ def test_what_does_not_go_together_is_named(given, said):
     assert str(refusal.value).startswith(said)
 
 
+@pytest.mark.parametrize("missing", ["pairs", "source", "target"])
+def test_a_missing_file_to_validate_on_is_not_blamed_on_the_pairs_to_train_on(file, tmp_path, missing):
+    given = ("valid_pairs",) if missing == "pairs" else ("valid_source", "valid_target")
+    paths = {name: tmp_path / name for name in given}
+    for name, path in paths.items():
+        if name != f"valid_{missing}":
+            path.write_text("one\n", encoding="utf-8")
+    with pytest.raises(RegardError, match=f"^valid_{missing}: got .*No such file"):
+        read(Sources(pairs=file, **paths))
+
+
 def test_files_without_a_pair_to_validate_on_are_named_with_their_flags(file, tmp_path):
     one, other = tmp_path / "one", tmp_path / "other"
     one.touch()

@@ -57,7 +57,10 @@ def read(sources: Sources, tell: Callable[[str], None] | None = None) -> Corpus:
         corpus = Corpus(name, parts.train, parts.valid, parts.test)
     else:
         train = tuple(pairs)
-        valid = tuple(_pairs(sources, told, sources.valid_pairs, sources.valid_source, sources.valid_target))
+        try:
+            valid = tuple(_pairs(sources, told, sources.valid_pairs, sources.valid_source, sources.valid_target))
+        except RegardError as refusal:  # of "pairs", or of "source, target"
+            raise refusal.about(", ".join(f"valid_{name}" for name in refusal.argument.split(", "))) from None
         if not valid:
             given = {name: getattr(sources, name) for name in ("valid_pairs", "valid_source", "valid_target")}
             files = {name: str(path) for name, path in given.items() if path is not None}
