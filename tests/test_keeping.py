@@ -13,7 +13,7 @@ def stream(monkeypatch):
     """Which stream a call runs on, to be changed; None is a graph that is being recorded."""
     now = [0]
     monkeypatch.setattr(keeping, "stream_of", lambda device: now[0])
-    monkeypatch.setattr(keeping, "HELD", [])
+    monkeypatch.setattr(keeping, "HELD", {})
     return now
 
 
@@ -33,7 +33,7 @@ def test_it_is_made_once_for_each_name_and_stream(stream):
     assert other is not first
     assert keeping.find(kept, "a", CPU, make) is other
     assert len(made) == 3
-    assert keeping.HELD == []
+    assert keeping.HELD == {}
 
 
 def test_a_recorded_graph_reads_what_others_made_and_holds_it(stream):
@@ -41,7 +41,7 @@ def test_a_recorded_graph_reads_what_others_made_and_holds_it(stream):
     first = keeping.find(kept, "a", CPU, make)
     stream[0] = None
     assert keeping.find(kept, "a", CPU, make) is first
-    assert [first] == keeping.HELD
+    assert list(keeping.HELD.values()) == [first]
     own = keeping.find(kept, "b", CPU, make)
     assert own is made[-1]
     assert keeping.find(kept, "b", CPU, make) is not own, "what a graph makes is made by each replay"

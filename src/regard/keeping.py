@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 import torch
 
 Made = TypeVar("Made")
-# What recorded graphs read: they may outlive the masks that it was kept with.
-HELD: list[Any] = []
+# What recorded graphs read, by its identity: they may outlive the masks that it was kept with.
+HELD: dict[int, Any] = {}
 MOST_KEPT = 64
 
 
@@ -35,7 +35,7 @@ def find(kept: dict[Any, Any], name: object, device: torch.device, make: Callabl
 
 def hold(read: Made) -> Made:
     """Keep for good what a recorded graph reads."""
-    HELD.append(read)
+    HELD[id(read)] = read
     return read
 
 

@@ -174,7 +174,7 @@ def test_tokens_are_not_copied(make, batch, monkeypatch):
     monkeypatch.setattr(ragged, "EFFICIENT", lambda *inputs, **how: taken.extend(inputs[:3]) or inputs[:1])
     line.pool()
     assert [x.data_ptr() for x in taken] == [x.data_ptr() for x in tokens]
-    assert line.columns == (2 if make is heads_apart and batch > 1 else 1)
+    assert line.rows_each == (2 if make is heads_apart and batch > 1 else 1)
 
 
 @pytest.mark.parametrize("make", LAYOUTS)
@@ -309,6 +309,9 @@ OTHERS = {
     "float64": {"tokens": lambda: drawn(dtype=torch.float64)},
     "narrow heads": {"tokens": lambda: drawn(dim=6)},
     "narrow heads in half": {"tokens": lambda: drawn(dim=4, dtype=torch.float16)},
+    "heads cut narrow": {"tokens": lambda: [torch.randn(3, 11, 2, 8)[..., :6].transpose(1, 2) for _ in range(3)]},
+    "heads cut narrow in half": {"tokens": lambda: [x[..., :12] for x in drawn(dim=16, dtype=torch.bfloat16)]},
+    "wide heads that learn in half": {"tokens": lambda: drawn(dim=200, dtype=torch.float16)},
     "wide heads": {"tokens": lambda: drawn(dim=ragged.WIDEST + 4)},
     "three axes": {"tokens": lambda: [x[0] for x in drawn()]},
     "other values": {"tokens": lambda: [*drawn()[:2], drawn(dim=4)[2]]},
@@ -355,7 +358,7 @@ def test_lines_that_are_too_long_are_left_to_others(monkeypatch):
     for limit, most in (("MOST_TOKENS", 3 * 2 * 11), ("MOST_PIECES", 2 * 3 * 3)):
         for allowed in (most - 1, most):
             monkeypatch.setattr(ragged, limit, allowed)
-            ragged._columns.cache_clear()
+            ragged._rows_each.cache_clear()
             assert (ragged.line_of(*tokens, mask, SCALE) is not None) == (allowed == most)
 
 

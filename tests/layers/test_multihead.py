@@ -493,3 +493,21 @@ def test_a_module_as_a_score_runs_under_autocast():
     exact = regard.inspect(tokens, tokens, tokens, score)
     assert (record.weights() - exact.weights()).abs().max() < 0.05, "also when it is looked at later"
     assert (record.output - exact.output).abs().max() < 0.05
+
+
+@pytest.mark.parametrize("score", ["scaled_dot", "additive", "gaussian"])
+@pytest.mark.parametrize("garbage", [3e38, -3e38])
+@pytest.mark.parametrize("remembered", [False, True])
+def test_padding_whose_projection_overflows_does_not_matter(score, garbage, remembered):
+    layer = MultiHeadAttention(8, 2, score)
+    query, mask = torch.randn(2, 5, 8), regard.Mask.lengths(torch.tensor([3, 5]))
+    results = []
+    for value in (0.0, garbage):
+        key = torch.linspace(-1, 1, 80).view(2, 5, 8).clone()
+        key[0, 3:] = value
+        key.requires_grad_()
+        output = layer.recall(query, layer.remember(key, mask=mask)) if remembered else layer(query, key, mask=mask)
+        results.append([output, *torch.autograd.grad(output.sum(), [key, *layer.parameters()], materialize_grads=True)])
+    for found, right in zip(*results, strict=True):
+        assert bool(found.isfinite().all())
+        torch.testing.assert_close(found, right)

@@ -11,7 +11,7 @@ import torch
 import regard
 from regard import keeping
 from regard.errors import RegardError
-from regard.masks import Mask, placed, tensors
+from regard.masks import Mask, checks, placed, tensors
 
 CPU = torch.device("cpu")
 B, H, Q, K = 2, 3, 5, 7
@@ -239,6 +239,63 @@ def test_lengths_are_placed_once_for_each_size_and_few_sizes_are_kept(monkeypatc
         for copied in (copy.deepcopy(padding), pickle.loads(pickle.dumps(padding))):
             assert not copied._word.placed_before
             assert torch.equal(dense(copied, batch=(B, H)), dense(padding, batch=(B, H)))
+
+
+WORDS = {
+    "lengths": lambda: Mask.lengths(torch.tensor([1, 4])),
+    "many lengths": lambda: Mask.lengths(torch.arange(B).expand(B) + 1),
+    "keys": lambda: Mask.keys(torch.ones(B, K, dtype=torch.bool)),
+}
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_a_mask_that_was_used_here_is_refused_elsewhere(word, monkeypatch):
+    if word == "many lengths":
+        monkeypatch.setattr(tensors, "MOST_ENTRIES", -1)
+    mask = WORDS[word]()
+    dense(mask)
+    with pytest.raises(RegardError, match=r"on cpu; needed the device of the query, meta"):
+        mask.place(batch=(B, H), queries=Q, keys=K, device=torch.device("meta"))
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_a_mask_made_in_inference_may_meet_a_backward_pass_later(word):
+    with torch.inference_mode():
+        mask = WORDS[word]()
+    tokens = torch.randn(B, K, 4, requires_grad=True)
+    for backend in ("reference", "blocked"):
+        regard.attend(tokens, tokens, tokens, "gaussian", mask, backend=backend).sum().backward()
+    assert bool(tokens.grad.isfinite().all())
+
+
+@pytest.mark.parametrize("word", ["many lengths", "keys"])
+def test_a_recorded_graph_holds_a_mask_that_was_made_before_it(word, monkeypatch):
+    monkeypatch.setattr(tensors, "MOST_ENTRIES", -1)
+    held, now = {}, [0]
+    monkeypatch.setattr(keeping, "HELD", held)
+    for module in (keeping, tensors, checks):
+        monkeypatch.setattr(module, "stream_of", lambda device: now[0])
+    used, unused = WORDS[word](), WORDS[word]()
+    dense(used)
+    now[0] = None
+    inside = WORDS[word]()
+    for _ in range(3):
+        for mask in (used, unused, inside):
+            dense(mask)
+    given = [next(iter(mask._word.__reduce__()[1])) for mask in (used, unused, inside)]
+    assert [any(tensor is thing for thing in held.values()) for tensor in given] == [True, True, False]
+    assert len(held) == 3  # beside the two tensors what was placed before
+
+
+def test_real_keys_and_padding_masks_of_others_are_copies():
+    real = torch.ones(B, K, dtype=torch.bool)
+    mask = Mask.keys(real)
+    mask.real_keys((B,), K).fill_(False)
+    theirs = Mask.from_multihead(key_padding_mask=~real)
+    before = dense(theirs, batch=(B,)).clone()
+    real.fill_(False)
+    for padding in (mask, theirs):
+        assert torch.equal(dense(padding, batch=(B,)), before)
 
 
 def test_lengths_of_another_batch_are_refused():

@@ -54,6 +54,18 @@ def test_it_states_rank_range_and_what_lies_beyond_where_tanh_is_lifted(monkeypa
     )
 
 
+def test_padding_is_not_counted_among_what_lies_beyond(monkeypatch):
+    monkeypatch.setattr(plan, "LEAST_WORK", 1)
+    score = regard.scores.Additive.of_projected(4)
+    score.reach.settle(2.0, 2.0)
+    query, key = 0.1 * torch.ones(1, 128, 4), 0.1 * torch.ones(1, 200, 4)
+    key[:, 150:] = 1e6
+    told = regard.why(
+        query, key, key, score, regard.Mask.lengths(torch.tensor([150])), backend="triton", tolerance=2e-3
+    )
+    assert "0.00% and 0.00% of the tokens have activations beyond it" in told.bound
+
+
 def test_a_tolerance_that_no_lift_keeps_is_answered_by_the_exact_bound():
     tokens, score = torch.randn(128, 4), regard.scores.Additive(4, 4, 8)
     bound = regard.why(tokens, tokens, tokens, score, backend="triton", tolerance=1e-5).bound

@@ -32,8 +32,9 @@ DTYPES = (torch.float32, *HALVES)
 # Below so many pairs of tokens with a gradient, blank padding and a matrix for a mask are faster: there the host
 # decides, which has fewer operations to launch, or in half precision a kernel that is made for them.
 FEW_PAIRS = {torch.float32: 2**24, torch.bfloat16: 2**27, torch.float16: 2**27}
-# What the kernels read at once, in bytes, and how wide a head they take.
-ALIGNMENT, WIDEST = 16, 256
+# What the kernels read at once, in bytes, and how wide a head they take. In half precision some GPUs have no gradient
+# of wide ones.
+ALIGNMENT, WIDEST, WIDEST_LEARNING = 16, 256, 192
 # A GPU's grid has so many pieces, and places in the line are 32-bit numbers.
 MOST_PIECES, MOST_TOKENS = 2**16 - 1, 2**31 - 1
 # The pieces of some sizes, for all masks.
@@ -43,8 +44,9 @@ PIECES: dict[Any, Any] = {}
 class Line(NamedTuple):
     """A padded batch as these kernels take it.
 
-    query, key, value: (batch, heads, tokens, dim). mask: its lengths are (batch or 1, 1, 1, 1). columns: the rows of an
-    example, which are its heads where they lie apart, and else one. learns: whether a gradient may be asked for.
+    query, key, value: (batch, heads, tokens, dim). mask: its lengths are (batch or 1, 1, 1, 1). rows_each: how many
+    rows an example is, as many as heads where these lie apart, and else one. learns: whether a gradient may be asked
+    for.
     """
 
     query: Tensor
@@ -54,21 +56,21 @@ class Line(NamedTuple):
     causal: bool
     scale: float | None
     dropout: float
-    columns: int
+    rows_each: int
     learns: bool
 
     def pool(self) -> Tensor:
         """Output (batch, heads, queries, dim) (eq. 1 and 9)."""
         (batch, heads, queries, dim), scale, cut = self.query.shape, self.scale, self._cut()
         query, key, value = self.query, self.key, self.value
-        if self.columns == 1:
+        if self.rows_each == 1:
             query, key, value = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
         is_flash = _takes_flash(query, self.causal)
         if cut.is_empty is not None and not is_flash:
             # The other kernel writes no gradient for queries without keys: what is there must not get through.
             query = query.masked_fill(cut.is_empty, 0.0)
         if batch > 1:
-            line = 1, -1, heads // self.columns, dim
+            line = 1, -1, heads // self.rows_each, dim
             query, key, value = query.view(line), key.view(line), value.view(line)
         edges = cut.queries, cut.keys, queries, self.key.shape[2]
         if is_flash:
@@ -77,14 +79,14 @@ class Line(NamedTuple):
         else:
             how = 0.0, int(self.causal), self.learns
             output = EFFICIENT(query, key, value, None, *edges, *how, scale=scale, seqlen_k=cut.used)[0]
-        if self.columns > 1:
+        if self.rows_each > 1:
             return output.view(batch, heads, queries, dim)
         return output.view(batch, queries, heads, dim).transpose(1, 2)
 
     def _cut(self) -> "Cut":
         """Made once for a mask."""
         (batch, _, queries, _), keys, device = self.query.shape, self.key.shape[2], self.query.device
-        sizes = batch, self.columns, queries, keys, device, self.learns
+        sizes = batch, self.rows_each, queries, keys, device, self.learns
 
         def cut() -> Cut:
             return find(PIECES, sizes, device, lambda: _pieces(*sizes)).cut(self.mask.lengths)
@@ -102,44 +104,46 @@ def line_of(
     if lengths is None or lengths.lengths.shape[1:] != (1, 1, 1) or not _is_able(query.device) or is_watched():
         return None
     strides = query.stride(), key.stride(), value.stride()
-    columns = _columns(query.shape, key.shape, value.shape, *strides, query.element_size())
-    if columns is None or (dropout and not _takes_flash(query, causal)):
+    rows_each = _rows_each(query.shape, key.shape, value.shape, *strides, query.element_size())
+    if rows_each is None or (dropout and not _takes_flash(query, causal)):
         return None
     learns = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
     if learns and not causal and query.numel() // query.shape[3] * key.shape[2] < FEW_PAIRS[query.dtype]:
+        return None
+    if learns and query.shape[3] > WIDEST_LEARNING and _takes_flash(query, causal):
         return None
     if not (is_plain(query) and is_plain(key) and is_plain(value)):
         return None
     if query.data_ptr() % ALIGNMENT or key.data_ptr() % ALIGNMENT or value.data_ptr() % ALIGNMENT:
         return None
-    return Line(query, key, value, lengths, causal, scale, dropout, columns, learns)
+    return Line(query, key, value, lengths, causal, scale, dropout, rows_each, learns)
 
 
 Sizes = tuple[int, ...]
 
 
 @lru_cache(maxsize=1024)
-def _columns(
+def _rows_each(
     query: Sizes, key: Sizes, value: Sizes, query_steps: Sizes, key_steps: Sizes, value_steps: Sizes, itemsize: int
 ) -> int | None:
     """How many rows an example has, of tokens with these shapes and strides; None where they do not lie in a line."""
     if len(query) != 4 or key != value or 0 in query or 0 in key:
         return None
     (batch, heads, queries, dim), keys = query, key[2]
-    if key != (batch, heads, keys, dim) or dim > WIDEST:
+    unit = ALIGNMENT // itemsize
+    if key != (batch, heads, keys, dim) or dim > WIDEST or dim % unit:
         return None
     layouts = ((query_steps, queries), (key_steps, keys), (value_steps, keys))
-    apart = ALIGNMENT // itemsize
-    if any(steps[3] != 1 or any(step % apart for step in steps[:3]) for steps, _ in layouts):
+    if any(steps[3] != 1 or any(step % unit for step in steps[:3]) for steps, _ in layouts):
         return None
     if batch == 1 or all(steps[0] == count * steps[2] for steps, count in layouts):
-        columns = 1  # each example begins where the one before would have its next token, whatever heads do
+        rows_each = 1  # each example begins where the one before would have its next token, whatever heads do
     elif all(steps == (heads * count * dim, count * dim, dim, 1) for steps, count in layouts):
-        columns = heads
+        rows_each = heads
     else:
         return None
-    is_short = batch * columns * max(queries, keys) <= MOST_TOKENS and 2 * batch * (columns + 1) <= MOST_PIECES
-    return columns if is_short else None
+    is_short = batch * rows_each * max(queries, keys) <= MOST_TOKENS and 2 * batch * (rows_each + 1) <= MOST_PIECES
+    return rows_each if is_short else None
 
 
 class Cut(NamedTuple):
@@ -159,7 +163,7 @@ class Pieces(NamedTuple):
     """What a line of some sizes is cut into, as far as lengths do not decide; int32.
 
     queries: edges of pieces. keys: the same; or, if something learns, the first key of the row that an edge belongs to.
-    least, most: what lengths are cut to; (batch, columns, 1, 1), or for each edge (batch, columns + 1, 2, 1).
+    least, most: what lengths are cut to; (batch, rows_each, 1, 1), or for each edge (batch, rows_each + 1, 2, 1).
     """
 
     queries: Tensor
@@ -176,15 +180,15 @@ class Pieces(NamedTuple):
         return Cut(self.queries, self.keys, used=real)
 
 
-def _pieces(batch: int, columns: int, queries: int, keys: int, device: torch.device, learns: bool) -> Pieces:
+def _pieces(batch: int, rows_each: int, queries: int, keys: int, device: torch.device, learns: bool) -> Pieces:
     """Whole rows; or, if something learns, two pieces a row."""
-    row = torch.arange(batch * columns + 1, device=device, dtype=torch.int32)
+    row = torch.arange(batch * rows_each + 1, device=device, dtype=torch.int32)
     if not learns:
-        least = row.new_zeros(batch, columns, 1, 1)
+        least = row.new_zeros(batch, rows_each, 1, 1)
         return Pieces(row * queries, row * keys, least, least + keys, learns)
     # A row has two edges, the ends of its real keys and of its padding, which has no queries. An example begins with
     # two edges more, at its start: so all examples have as many, and the very first edge is among them.
-    row = row[:-1].view(batch, columns, 1, 1).expand(-1, -1, 2, -1)
+    row = row[:-1].view(batch, rows_each, 1, 1).expand(-1, -1, 2, -1)
     begin = row[:, :1]
     most = torch.cat((torch.zeros_like(begin), torch.full_like(row, keys)), 1)
     least = most.clone()
@@ -216,4 +220,5 @@ def _is_able(device: torch.device) -> bool:
 @lru_cache
 def _has_kernels(device: torch.device) -> bool:
     is_there = EFFICIENT is not None and FLASH is not None and torch.version.hip is None
-    return is_there and torch.cuda.get_device_capability(device) >= OLDEST
+    is_built = is_there and torch.backends.cuda.is_flash_attention_available()
+    return is_built and torch.cuda.get_device_capability(device) >= OLDEST

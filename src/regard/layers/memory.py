@@ -107,8 +107,9 @@ class Memory:
         if real is None or real.device != self.key.device or self.value.shape[:-1] != self.key.shape[:-1]:
             return self
         heads = (1,) * (self.key.ndim - 2 - self.batch_axes)
-        factor = real.reshape(*real.shape[:-1], *heads, self.keys, 1).to(self.key.dtype)
-        return replace(self, key=self.key * factor, value=self.value * factor, mask=Mask.keys(real), is_blanked=True)
+        real_tokens = real.reshape(*real.shape[:-1], *heads, self.keys, 1)
+        key, value = (torch.where(real_tokens, tokens, 0.0) for tokens in (self.key, self.value))
+        return replace(self, key=key, value=value, mask=Mask.keys(real), is_blanked=True)
 
     def __repr__(self) -> str:
         """Sizes, not numbers."""

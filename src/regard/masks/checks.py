@@ -72,9 +72,19 @@ def check_integer(argument: str, tensor: Tensor, shape: str, rank: int) -> None:
     raise RegardError(argument, got=describe(tensor), needed=f"an integer tensor {shape}", repair=repair)
 
 
+def is_recorded(tensor: Tensor) -> bool:
+    """Whether a CUDA graph is being recorded: what is made now is a part of it."""
+    return not is_watched() and stream_of(tensor.device) is None
+
+
 def own(tensor: Tensor) -> Tensor:
     """A copy that nobody can change; in a graph that is being recorded the tensor itself, to be read at each replay."""
-    return tensor if not is_watched() and stream_of(tensor.device) is None else tensor.clone()
+    if is_recorded(tensor):
+        return tensor
+    if is_watched() or not torch.is_inference_mode_enabled():
+        return tensor.clone()
+    with torch.inference_mode(False):  # a backward pass may meet it later
+        return tensor.clone()
 
 
 def lead(argument: str, tensor: Tensor, call: Call, axis: str, tail: tuple[int, ...]) -> Tensor:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from regard.errors import RegardError
 from regard.masks import convert, tensors, words
-from regard.masks.checks import Call, check_bool, check_integer, own, refuse_bare
+from regard.masks.checks import Call, check_bool, check_integer, is_recorded, own, refuse_bare
 from regard.masks.draw import draw
 from regard.masks.placed import Placed
 from regard.shapes import check_int, describe
@@ -19,8 +19,8 @@ class Mask:
     """A statement about which keys each query may attend to; made by its words, joined by `&`, `|`, `~`.
 
     A mask is immutable and knows no sizes: it is checked when a call places it on its own. Padding (lengths,
-    keys) is copied: a tensor that changes later does not change the mask, unless a CUDA graph that records the making
-    of the mask replays it.
+    keys) is copied: a tensor that changes later does not change the mask. One made while a CUDA graph is recorded reads
+    its tensor anew at each replay.
 
     >>> print((Mask.causal() & Mask.lengths(torch.tensor(3))).draw(queries=4, keys=4))
               keys
@@ -42,13 +42,13 @@ class Mask:
     def lengths(lengths: Tensor) -> "Mask":
         """Key j is allowed where j < length; lengths: integer (*leading batch), heads may be missing."""
         check_integer("Mask.lengths", lengths, "(*leading batch)", 0)
-        return Mask(tensors.Lengths(own(lengths), per_query=False))
+        return Mask(tensors.Lengths(own(lengths), False, is_recorded(lengths)))
 
     @staticmethod
     def lengths_per_query(lengths: Tensor) -> "Mask":
         """A length for every query; lengths: integer (*leading batch, queries), heads may be missing."""
         check_integer("Mask.lengths_per_query", lengths, "(*leading batch, queries)", 1)
-        return Mask(tensors.Lengths(own(lengths), per_query=True))
+        return Mask(tensors.Lengths(own(lengths), True, is_recorded(lengths)))
 
     @staticmethod
     def keep(matrix: Tensor) -> "Mask":
@@ -66,7 +66,7 @@ class Mask:
     def keys(real: Tensor) -> "Mask":
         """True marks a real token, False padding; real: bool (*leading batch, keys), heads may be missing."""
         check_bool("Mask.keys", real, "(*leading batch, keys)", 1, "Give it one entry per key.")
-        return Mask(tensors.Keys(own(real)))
+        return Mask(tensors.Keys(own(real), is_recorded(real)))
 
     @staticmethod
     def documents(query_ids: Tensor, key_ids: Tensor) -> "Mask":
@@ -220,7 +220,7 @@ class Mask:
             case tensors.Lengths(lengths=lengths, per_query=False) if lengths.shape == batch:
                 return torch.arange(keys, device=lengths.device) < lengths[..., None]
             case tensors.Keys(real=real) if real.shape == (*batch, keys):
-                return real
+                return real.clone()
         return None
 
     @property

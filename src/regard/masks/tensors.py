@@ -1,7 +1,6 @@
 """The words that carry tensors: lengths, keys, matrices and documents, and how they follow a memory."""
 # ruff: noqa: D102 - the methods are described once, on `Word`
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 
@@ -11,7 +10,7 @@ from torch import Tensor
 from regard.errors import RegardError
 from regard.keeping import find, hold, stream_of
 from regard.masks import placed
-from regard.masks.checks import Call, lead, right_align
+from regard.masks.checks import Call, check_device, lead, right_align
 from regard.masks.words import Told, Word
 from regard.shapes import describe
 from regard.watched import is_plain, is_readable, is_watched
@@ -27,11 +26,12 @@ class Lengths(Word):
 
     lengths: Tensor
     per_query: bool
+    is_recorded: bool = False
     placed_before: dict[tuple, placed.Placed] = field(default_factory=dict, init=False)
 
     def __reduce__(self) -> tuple:
         """A copy begins anew: what is kept, here and by backends, belongs to this process and its streams."""
-        return Lengths, (self.lengths, self.per_query)
+        return Lengths, (self.lengths, self.per_query, self.is_recorded)
 
     @property
     def name(self) -> str:
@@ -48,13 +48,14 @@ class Lengths(Word):
             if not place:
                 place.append(self._evaluated(call))
             return place[0]
-        return _once(self.placed_before, call, self._aligned)
+        check_device(self.name, self.lengths, call)
+        return _once(self, self.lengths, call)
 
     def _aligned(self, call: Call) -> placed.Lengths:
         return placed.Lengths(lead(self.name, self.lengths, call, "", (1, 1)))
 
     def _is_short(self, call: Call) -> bool:
-        """Whether a matrix of it is asked sooner than lengths are, and found by them sooner than it is made."""
+        """Whether a matrix of it, found again by the values of its lengths, is faster to ask than the lengths are."""
         lengths = self.lengths
         is_here = lengths.device == call.device and call.device.type == "cpu" and is_plain(lengths)
         rows = lengths.shape[0] if lengths.ndim == 1 else MOST_ROWS + 1
@@ -91,14 +92,16 @@ class Keys(Word):
     """Key j is allowed where real[…, j]; real: bool (*leading batch, keys)."""
 
     real: Tensor
+    is_recorded: bool = False
     placed_before: dict[tuple, placed.Placed] = field(default_factory=dict, init=False)
 
     def __reduce__(self) -> tuple:
-        """As of lengths."""
-        return Keys, (self.real,)
+        """A copy begins anew, as that of lengths does."""
+        return Keys, (self.real, self.is_recorded)
 
     def place(self, call: Call) -> placed.Placed:
-        return self._aligned(call) if is_watched() else _once(self.placed_before, call, self._aligned)
+        check_device("Mask.keys", self.real, call)
+        return self._aligned(call) if is_watched() else _once(self, self.real, call)
 
     def _aligned(self, call: Call) -> placed.Dense:
         return placed.Dense(lead("Mask.keys", self.real, call, "keys", (1, call.keys)))
@@ -204,10 +207,11 @@ def _place_of(lengths: tuple[int, ...], batch: tuple[int, ...], keys: int) -> li
     return []
 
 
-def _once(before: dict[tuple, placed.Placed], call: Call, place: Callable[[Call], placed.Placed]) -> placed.Placed:
+def _once(word: Lengths | Keys, tensor: Tensor, call: Call) -> placed.Placed:
     """The same record for calls of the same size, so that a backend finds what it has kept with it."""
-    found = find(before, (call.batch, call.keys), call.device, partial(place, call))
-    return hold(found) if stream_of(call.device) is None else found
+    if not word.is_recorded and stream_of(call.device) is None:
+        hold(tensor)
+    return find(word.placed_before, (call.batch, call.keys), call.device, partial(word._aligned, call))
 
 
 def _choose(tensor: Tensor, rows: Tensor, batch_axes: int) -> Tensor:

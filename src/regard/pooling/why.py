@@ -52,7 +52,8 @@ def why(
     problem, sink = prepare(query, key, value, score, Settings(mask, bias, dropout, tolerance))
     log_mass = sink is not None
     chosen = choose(problem, backend, log_mass=log_mass)
-    return Why(chosen.name, _bound(problem, chosen.name), refusals(problem, log_mass=log_mass, chosen=chosen))
+    bound = _bound(problem.without_padding(), chosen.name)
+    return Why(chosen.name, bound, refusals(problem, log_mass=log_mass, chosen=chosen))
 
 
 def _bound(problem: Problem, backend: str) -> str:

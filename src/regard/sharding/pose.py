@@ -44,7 +44,7 @@ def pose_on_shards(
     queries, keys = sum(shards.queries), sum(shards.keys)
     whole = form._replace(query=_stand_in(form.query, queries), key=_stand_in(form.key, keys))
     try:
-        laid, _ = pose(whole, _stand_in(value, keys), sink, settings._replace(is_blanked=True))
+        laid, _ = pose(whole, _stand_in(value, keys), sink, settings)
     except RegardError as error:
         told = f"{error.repair} Mask and bias speak of all ranks' tokens together, {queries} queries and {keys} keys."
         raise RegardError(error.argument, got=error.got, needed=error.needed, repair=told) from None
