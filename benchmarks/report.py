@@ -51,7 +51,7 @@ def _table(suites: list[dict], chosen: dict[str, Callable[[dict], bool]]) -> str
 
 def _dot(row: dict) -> str:
     size = " x ".join(str(n) for n in row["shape"])
-    lengths = "".join(f" {length}" for length in row.get("lengths", []))
+    lengths = "".join(f" {length}" for length in dict.fromkeys(row.get("lengths", [])))
     mask = "" if row["mask"] == "none" else f", mask {row['mask']}{lengths}"
     mask += ", each in a CUDA graph" if row.get("captured") else ""
     return _compared(f"`attend`, scaled dot, {size}{mask}, {_direction(row['backward'])}", row)
