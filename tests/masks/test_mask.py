@@ -7,11 +7,12 @@ import pickle
 
 import pytest
 import torch
+from tests.modes import Relabelling
 
 import regard
 from regard import keeping
 from regard.errors import RegardError
-from regard.masks import Mask, checks, placed, tensors
+from regard.masks import Mask, placed, tensors
 
 CPU = torch.device("cpu")
 B, H, Q, K = 2, 3, 5, 7
@@ -273,7 +274,7 @@ def test_a_recorded_graph_holds_a_mask_that_was_made_before_it(word, monkeypatch
     monkeypatch.setattr(tensors, "MOST_ENTRIES", -1)
     held, now = {}, [0]
     monkeypatch.setattr(keeping, "HELD", held)
-    for module in (keeping, tensors, checks):
+    for module in (keeping, tensors):
         monkeypatch.setattr(module, "stream_of", lambda device: now[0])
     used, unused = WORDS[word](), WORDS[word]()
     dense(used)
@@ -323,16 +324,8 @@ def test_what_is_kept_is_not_handed_out():
 
 
 def test_what_is_kept_belongs_to_no_mode():
-    class Other(torch.Tensor):
-        pass
-
-    class Mode(torch.overrides.TorchFunctionMode):
-        def __torch_function__(self, function, types, args=(), kwargs=None):
-            result = function(*args, **(kwargs or {}))
-            return result.as_subclass(Other) if type(result) is torch.Tensor else result
-
     lengths = torch.tensor([3, 23])
-    with Mode():
+    with Relabelling():
         Mask.lengths(lengths).to_sdpa((B,), 1, 31)
     assert type(dense(Mask.lengths(lengths), batch=(B,), queries=1, keys=31)) is torch.Tensor
 

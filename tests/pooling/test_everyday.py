@@ -129,14 +129,14 @@ def test_padding_may_hold_any_finite_garbage(learns, garbage):
 def test_padding_is_made_into_numbers_once(mask, monkeypatch):
     made, inputs = [], tokens(2, 3, 7, 5)
     padding = Mask.lengths(torch.tensor([3, 7])) if mask == "lengths" else Mask.keys(torch.arange(14).view(2, 7) > 3)
-    tensors._place_of.cache_clear()
+    tensors.SHORT.clear()
     monkeypatch.setattr(torch_sdpa, "Padding", lambda *parts: made.append(parts) or parts)
     first, second = (everyday.pool(*inputs, "scaled_dot", padding) for _ in range(2))
     assert torch.equal(first, second)
     assert len(made) == 1
     everyday.pool(*tokens(2, 3, 7, 5, dtype=torch.float64), "scaled_dot", padding)
     assert len(made) == 2
-    tensors._place_of.cache_clear()
+    tensors.SHORT.clear()
 
 
 def test_many_numbers_are_looked_at_before_padding_is_blanked():

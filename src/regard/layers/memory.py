@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from regard.backends.problem import blank
 from regard.errors import RegardError
 from regard.masks import Mask
 from regard.shapes import check_inputs, check_tensor, describe, is_cast
@@ -107,8 +108,8 @@ class Memory:
         if real is None or real.device != self.key.device or self.value.shape[:-1] != self.key.shape[:-1]:
             return self
         heads = (1,) * (self.key.ndim - 2 - self.batch_axes)
-        real_tokens = real.reshape(*real.shape[:-1], *heads, self.keys, 1)
-        key, value = (torch.where(real_tokens, tokens, 0.0) for tokens in (self.key, self.value))
+        by_token = real.reshape(*real.shape[:-1], *heads, self.keys, 1)
+        key, value = blank(self.key, by_token), blank(self.value, by_token)
         return replace(self, key=key, value=value, mask=Mask.keys(real), is_blanked=True)
 
     def __repr__(self) -> str:

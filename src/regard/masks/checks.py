@@ -6,9 +6,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import RegardError
-from regard.keeping import stream_of
 from regard.shapes import describe
-from regard.watched import is_watched
 
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 ADDED = "Numbers that are added to the scores are a bias: pass it as bias=; of 0 and -inf write Mask.keep(m == 0)."
@@ -70,21 +68,6 @@ def check_integer(argument: str, tensor: Tensor, shape: str, rank: int) -> None:
     else:
         return
     raise RegardError(argument, got=describe(tensor), needed=f"an integer tensor {shape}", repair=repair)
-
-
-def is_recorded(tensor: Tensor) -> bool:
-    """Whether a CUDA graph is being recorded: what is made now is a part of it."""
-    return not is_watched() and stream_of(tensor.device) is None
-
-
-def own(tensor: Tensor) -> Tensor:
-    """A copy that nobody can change; in a graph that is being recorded the tensor itself, to be read at each replay."""
-    if is_recorded(tensor):
-        return tensor
-    if is_watched() or not torch.is_inference_mode_enabled():
-        return tensor.clone()
-    with torch.inference_mode(False):  # a backward pass may meet it later
-        return tensor.clone()
 
 
 def lead(argument: str, tensor: Tensor, call: Call, axis: str, tail: tuple[int, ...]) -> Tensor:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import RegardError
-from regard.masks.checks import Call, check_bool, is_recorded, own
+from regard.masks.checks import Call, check_bool
 from regard.masks.tensors import Keys, Matrix
 from regard.masks.words import Both, Not, Word
 from regard.shapes import check_int, describe
@@ -26,7 +26,7 @@ def from_multihead(attn_mask: Tensor | None, key_padding_mask: Tensor | None, he
                 needed="a boolean tensor (batch, keys)",
                 repair="A mask with an entry for every query and key is the attn_mask.",
             )
-        parts.append(Not(Keys(own(key_padding_mask), is_recorded(key_padding_mask))))
+        parts.append(Not(Keys.of(key_padding_mask)))
     if not parts:
         raise RegardError(
             "Mask.from_multihead",

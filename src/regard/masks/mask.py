@@ -8,7 +8,7 @@ from torch import Tensor
 
 from regard.errors import RegardError
 from regard.masks import convert, tensors, words
-from regard.masks.checks import Call, check_bool, check_integer, is_recorded, own, refuse_bare
+from regard.masks.checks import Call, check_bool, check_integer, refuse_bare
 from regard.masks.draw import draw
 from regard.masks.placed import Placed
 from regard.shapes import check_int, describe
@@ -42,13 +42,13 @@ class Mask:
     def lengths(lengths: Tensor) -> "Mask":
         """Key j is allowed where j < length; lengths: integer (*leading batch), heads may be missing."""
         check_integer("Mask.lengths", lengths, "(*leading batch)", 0)
-        return Mask(tensors.Lengths(own(lengths), False, is_recorded(lengths)))
+        return Mask(tensors.Lengths.of(lengths, per_query=False))
 
     @staticmethod
     def lengths_per_query(lengths: Tensor) -> "Mask":
         """A length for every query; lengths: integer (*leading batch, queries), heads may be missing."""
         check_integer("Mask.lengths_per_query", lengths, "(*leading batch, queries)", 1)
-        return Mask(tensors.Lengths(own(lengths), True, is_recorded(lengths)))
+        return Mask(tensors.Lengths.of(lengths, per_query=True))
 
     @staticmethod
     def keep(matrix: Tensor) -> "Mask":
@@ -66,7 +66,7 @@ class Mask:
     def keys(real: Tensor) -> "Mask":
         """True marks a real token, False padding; real: bool (*leading batch, keys), heads may be missing."""
         check_bool("Mask.keys", real, "(*leading batch, keys)", 1, "Give it one entry per key.")
-        return Mask(tensors.Keys(own(real), is_recorded(real)))
+        return Mask(tensors.Keys.of(real))
 
     @staticmethod
     def documents(query_ids: Tensor, key_ids: Tensor) -> "Mask":

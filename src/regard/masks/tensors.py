@@ -2,7 +2,8 @@
 # ruff: noqa: D102 - the methods are described once, on `Word`
 
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,16 +19,26 @@ from regard.watched import is_plain, is_readable, is_watched
 # The layers of a model and the steps of a decoder ask for the same padding again and again, and it never changes: on a
 # CPU it is a matrix if it has so many rows and entries at most.
 MOST_ROWS, MOST_ENTRIES = 256, 2**14
+# Such matrices, found by their lengths, whichever mask has them.
+SHORT: dict[Any, Any] = {}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lengths(Word):
-    """Key j is allowed where j < length; lengths: integer (*leading batch), or with a last axis queries."""
+    """Key j is allowed where j < length; lengths: integer (*leading batch), or with a last axis queries.
+
+    is_recorded: made while a CUDA graph was recorded, whose replays read the tensor anew.
+    """
 
     lengths: Tensor
     per_query: bool
     is_recorded: bool = False
     placed_before: dict[tuple, placed.Placed] = field(default_factory=dict, init=False)
+
+    @classmethod
+    def of(cls, lengths: Tensor, *, per_query: bool) -> "Lengths":
+        """The word for a tensor of the caller's, which may change later."""
+        return cls(_own(lengths), per_query, _is_recorded(lengths))
 
     def __reduce__(self) -> tuple:
         """A copy begins anew: what is kept, here and by backends, belongs to this process and its streams."""
@@ -44,10 +55,8 @@ class Lengths(Word):
         if is_watched():
             return self._aligned(call)
         if self._is_short(call):
-            place = _place_of(tuple(self.lengths.tolist()), call.batch, call.keys)
-            if not place:
-                place.append(self._evaluated(call))
-            return place[0]
+            found_by = tuple(self.lengths.tolist()), call.batch, call.keys
+            return find(SHORT, found_by, call.device, partial(self._evaluated, call))
         check_device(self.name, self.lengths, call)
         return _once(self, self.lengths, call)
 
@@ -62,8 +71,7 @@ class Lengths(Word):
         return is_here and rows <= MOST_ROWS and rows * call.keys <= MOST_ENTRIES
 
     def _evaluated(self, call: Call) -> placed.Dense:
-        with torch.inference_mode(False), torch._C.DisableTorchFunction():
-            return placed.Dense(torch.arange(call.keys, device=call.device) < self._aligned(call).lengths)
+        return placed.Dense(torch.arange(call.keys, device=call.device) < self._aligned(call).lengths)
 
     def select(self, rows: Tensor, batch_axes: int | None) -> Word:
         return Lengths(_choose(self.lengths, rows, self.lengths.ndim - self.per_query), self.per_query)
@@ -89,11 +97,16 @@ class Lengths(Word):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Keys(Word):
-    """Key j is allowed where real[…, j]; real: bool (*leading batch, keys)."""
+    """Key j is allowed where real[…, j]; real: bool (*leading batch, keys). is_recorded: as of lengths."""
 
     real: Tensor
     is_recorded: bool = False
     placed_before: dict[tuple, placed.Placed] = field(default_factory=dict, init=False)
+
+    @classmethod
+    def of(cls, real: Tensor) -> "Keys":
+        """The word for a tensor of the caller's, which may change later."""
+        return cls(_own(real), _is_recorded(real))
 
     def __reduce__(self) -> tuple:
         """A copy begins anew, as that of lengths does."""
@@ -201,10 +214,19 @@ class Documents(Word):
         return f"Mask.documents({describe(self.query_ids)}, {describe(self.key_ids)})"
 
 
-@lru_cache(maxsize=64)
-def _place_of(lengths: tuple[int, ...], batch: tuple[int, ...], keys: int) -> list[placed.Dense]:
-    """Where the mask of a short batch is kept, for all masks of these lengths."""
-    return []
+def _is_recorded(tensor: Tensor) -> bool:
+    """Whether a CUDA graph is being recorded: what is made now is a part of it."""
+    return not is_watched() and stream_of(tensor.device) is None
+
+
+def _own(tensor: Tensor) -> Tensor:
+    """A copy that nobody can change; in a graph that is being recorded the tensor itself, to be read at each replay."""
+    if _is_recorded(tensor):
+        return tensor
+    if is_watched() or not torch.is_inference_mode_enabled():
+        return tensor.clone()
+    with torch.inference_mode(False):  # a backward pass may meet it later
+        return tensor.clone()
 
 
 def _once(word: Lengths | Keys, tensor: Tensor, call: Call) -> placed.Placed:
