@@ -25,12 +25,20 @@ def find(kept: dict[Any, Any], name: object, device: torch.device, make: Callabl
     place = name, stream
     found = kept.get(place)
     if found is None:
-        with torch.inference_mode(False), torch._C.DisableTorchFunction():
-            found = make()
+        found = _made_outside(make)
         if len(kept) >= MOST_KEPT:  # the steps of a decoder have a number of keys each
             kept.clear()
         kept[place] = found
     return found
+
+
+def _made_outside(make: Callable[[], Made]) -> Made:
+    """Of all modes."""
+    with torch._C.DisableTorchFunction():
+        if not torch.is_inference_mode_enabled():  # asked, because leaving a mode takes longer than most that is made
+            return make()
+        with torch.inference_mode(False):
+            return make()
 
 
 def hold(read: Made) -> Made:

@@ -19,6 +19,7 @@ from regard.backends.choice import BACKENDS
 from regard.backends.problem import Problem
 from regard.masks import tensors
 from regard.masks.placed import Band, Both, Dense, Either, Lengths
+from regard.pooling import padding
 from regard.scores.forms import DotForm
 
 ON_GPU = os.environ.get("REGARD_TEST_DEVICE") == "cuda"
@@ -83,7 +84,7 @@ def kernels(monkeypatch):
     ours = {"EFFICIENT": efficient, "FLASH": flash}
     for name in ours:
         monkeypatch.setattr(ragged, name, watched(name, getattr(ragged, name) if ON_GPU else ours[name]))
-    monkeypatch.setattr(ragged, "FEW_PAIRS", dict.fromkeys(ragged.DTYPES, 0))
+    monkeypatch.setattr(ragged, "FEW_PAIRS", dict.fromkeys(ragged.DTYPES, (0, 0)))
     if not ON_GPU:
         monkeypatch.setattr(ragged, "DEVICE", "cpu")
         monkeypatch.setattr(ragged, "_has_kernels", lambda device: True)
@@ -394,7 +395,7 @@ def test_the_kernels_of_this_torch_are_called_as_they_want(name):
 @pytest.mark.parametrize("made", ["before", "and used before", "inside"])
 def test_a_recorded_graph_outlives_its_mask(learns, few, made, monkeypatch):
     """It holds what it reads; a mask that is made inside of it is made anew, of the lengths of each replay."""
-    monkeypatch.setattr(ragged, "FEW_PAIRS", dict.fromkeys(ragged.DTYPES, few))
+    monkeypatch.setattr(ragged, "FEW_PAIRS", dict.fromkeys(ragged.DTYPES, (few, few)))
     tokens, lengths = drawn(), torch.tensor([1, 4, 11])
     before = Mask.lengths(lengths)
 
@@ -415,6 +416,7 @@ def test_a_recorded_graph_outlives_its_mask(learns, few, made, monkeypatch):
             recorded = call(None if made == "inside" else before)
         del before
         ragged.PIECES.clear()
+        padding.POSITIONS.clear()
         torch.cuda.synchronize()
         junk = [torch.full((size,), 2**30, dtype=torch.int32) for size in range(1, 200) for _ in range(4)]
         lengths.copy_(torch.tensor([11, 0, 3] if made == "inside" else [1, 4, 11]))

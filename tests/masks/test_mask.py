@@ -235,10 +235,10 @@ def test_lengths_are_placed_once_for_each_size_and_few_sizes_are_kept(monkeypatc
     monkeypatch.setattr(keeping, "MOST_KEPT", 3)
     for keys in range(5, 12):
         assert isinstance(mask.place(keys=keys, **size), placed.Lengths)
-    assert 1 <= len(mask._word.placed_before) <= 3
+    assert 1 <= len(mask._word.kept) <= 3
     for padding in (mask, real):
         for copied in (copy.deepcopy(padding), pickle.loads(pickle.dumps(padding))):
-            assert not copied._word.placed_before
+            assert not copied._word.kept
             assert torch.equal(dense(copied, batch=(B, H)), dense(padding, batch=(B, H)))
 
 

@@ -7,8 +7,6 @@ from torch._dynamo.testing import CompileCounter
 
 import regard
 from regard import Mask, RegardError
-from regard.backends import torch_sdpa
-from regard.masks import tensors
 from regard.pooling import everyday
 
 SCORES = ["scaled_dot", "dot", regard.scores.ScaledDot(), regard.scores.ScaledDot(0.3), regard.scores.Dot()]
@@ -107,36 +105,6 @@ def test_who_asks_for_more_gets_it(settings, monkeypatch):
 def test_a_wrong_setting_is_still_refused(dropout):
     with pytest.raises(RegardError, match="dropout: got"):
         regard.attend(*tokens(2, 3, 7, 5), dropout=dropout)
-
-
-@pytest.mark.parametrize("learns", [False, True])
-@pytest.mark.parametrize("garbage", [1e30, -3e38])
-def test_padding_may_hold_any_finite_garbage(learns, garbage):
-    clean, dirty = (tokens(2, 3, 7, 5) for _ in range(2))
-    with torch.no_grad():
-        for x in dirty[1:]:
-            x[0, :, 3:] = garbage
-    results = []
-    with torch.set_grad_enabled(learns):
-        for inputs in (clean, dirty):
-            output = everyday.pool(*inputs, "scaled_dot", MASKS["lengths"])
-            results.append([output, *(torch.autograd.grad(output.sum(), inputs) if learns else ())])
-    for left, right in zip(*results, strict=True):
-        assert torch.equal(left, right)
-
-
-@pytest.mark.parametrize("mask", ["lengths", "keys"])
-def test_padding_is_made_into_numbers_once(mask, monkeypatch):
-    made, inputs = [], tokens(2, 3, 7, 5)
-    padding = Mask.lengths(torch.tensor([3, 7])) if mask == "lengths" else Mask.keys(torch.arange(14).view(2, 7) > 3)
-    tensors.SHORT.clear()
-    monkeypatch.setattr(torch_sdpa, "Padding", lambda *parts: made.append(parts) or parts)
-    first, second = (everyday.pool(*inputs, "scaled_dot", padding) for _ in range(2))
-    assert torch.equal(first, second)
-    assert len(made) == 1
-    everyday.pool(*tokens(2, 3, 7, 5, dtype=torch.float64), "scaled_dot", padding)
-    assert len(made) == 2
-    tensors.SHORT.clear()
 
 
 def test_many_numbers_are_looked_at_before_padding_is_blanked():

@@ -29,9 +29,9 @@ EFFICIENT, FLASH = (_kernel(name) for name in ("_efficient_attention_forward", "
 DEVICE, OLDEST = "cuda", (8, 0)
 HALVES = (torch.bfloat16, torch.float16)
 DTYPES = (torch.float32, *HALVES)
-# Below so many pairs of tokens with a gradient, blank padding and a matrix for a mask are faster: there the host
-# decides, which has fewer operations to launch, or in half precision a kernel that is made for them.
-FEW_PAIRS = {torch.float32: 2**24, torch.bfloat16: 2**27, torch.float16: 2**27}
+# Below so many pairs of tokens, without a gradient and with one, blank padding and numbers added to scores are faster:
+# there the host decides, which has fewer operations to launch, or in half precision a kernel that is made for them.
+FEW_PAIRS = {torch.float32: (2**21, 2**24), torch.bfloat16: (2**26, 2**27), torch.float16: (2**26, 2**27)}
 # What the kernels read at once, in bytes, and how wide a head they take. In half precision some GPUs have no gradient
 # of wide ones.
 ALIGNMENT, WIDEST, WIDEST_LEARNING = 16, 256, 192
@@ -107,9 +107,9 @@ def line_of(
     rows_each = _rows_each(query.shape, key.shape, value.shape, *strides, query.element_size())
     if rows_each is None or (dropout and not _takes_flash(query, causal)):
         return None
-    learns = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
-    if learns and not causal and query.numel() // query.shape[3] * key.shape[2] < FEW_PAIRS[query.dtype]:
+    if not causal and are_few(query, key, value):
         return None
+    learns = _learn(query, key, value)
     if learns and query.shape[3] > WIDEST_LEARNING and _takes_flash(query, causal):
         return None
     if not (is_plain(query) and is_plain(key) and is_plain(value)):
@@ -117,6 +117,18 @@ def line_of(
     if query.data_ptr() % ALIGNMENT or key.data_ptr() % ALIGNMENT or value.data_ptr() % ALIGNMENT:
         return None
     return Line(query, key, value, lengths, causal, scale, dropout, rows_each, learns)
+
+
+def are_few(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Whether pairs of tokens (batch, heads, tokens, dim) are so few that the host decides how long a call takes."""
+    _, _, keys, dim = key.shape
+    few, few_learning = FEW_PAIRS.get(query.dtype, FEW_PAIRS[torch.float32])
+    return query.numel() // dim * keys < (few_learning if _learn(query, key, value) else few)
+
+
+def _learn(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Whether a gradient may be asked for."""
+    return torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
 
 
 Sizes = tuple[int, ...]

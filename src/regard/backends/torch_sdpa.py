@@ -2,7 +2,6 @@
 
 import math
 from functools import lru_cache
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,11 +9,10 @@ from torch.nn import functional
 
 from regard.backends.problem import FEW_NUMBERS, Bias, Problem
 from regard.backends.ragged import Line, line_of
-from regard.keeping import find
-from regard.masks.placed import Dense, Placed
+from regard.masks.placed import Placed
 from regard.scores.forms import DotForm
 from regard.shapes import common_batch, have_one_shape
-from regard.watched import is_readable, is_watched
+from regard.watched import is_readable
 
 NAME = "torch"
 
@@ -167,26 +165,6 @@ def _call(form: DotForm, value: Tensor, allowed: Tensor | None, dropout: float, 
     )
     output = output if output.shape[-1] == value_dim else output[..., :value_dim]
     return output if rank == 4 else output.reshape(*batch, *output.shape[-2:])
-
-
-class Padding(NamedTuple):
-    """Keys that nobody may see, in numbers.
-
-    factor: 0 for their tokens, else 1, (*batch or 1, keys, 1). bias: what is added to scores, (*batch or 1, 1, keys).
-    """
-
-    factor: Tensor
-    bias: Tensor
-
-
-def padding_of(mask: Dense, dtype: torch.dtype) -> Padding:
-    """What the call would make of a boolean mask in every call, made once for a mask that is kept."""
-
-    def made() -> Padding:
-        bias = torch.zeros_like(mask.allowed, dtype=dtype).masked_fill_(~mask.allowed, -math.inf)
-        return Padding(mask.allowed.mT.to(dtype), bias)
-
-    return made() if is_watched() else find(mask.kept, dtype, mask.allowed.device, made)
 
 
 def everything(query: Tensor, key: Tensor, *, causal: bool) -> Tensor | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -228,6 +229,12 @@ class Mask:
         """Whether it says no more than which keys are real tokens, in one of the words for that."""
         word = self._word  # asked of its type: of an abstract class isinstance is slow, and this is asked in every call
         return type(word) is tensors.Keys or (type(word) is tensors.Lengths and not word.per_query)
+
+    @property
+    def kept(self) -> dict[Any, Any]:
+        """What calls have made of padding, to find it again in the next call with the same mask."""
+        assert isinstance(self._word, tensors.Lengths | tensors.Keys)
+        return self._word.kept
 
     @property
     def is_causal(self) -> bool:

@@ -27,18 +27,20 @@ SHORT: dict[Any, Any] = {}
 class Lengths(Word):
     """Key j is allowed where j < length; lengths: integer (*leading batch), or with a last axis queries.
 
-    is_recorded: made while a CUDA graph was recorded, whose replays read the tensor anew.
+    is_recorded: made while a CUDA graph was recorded, whose replays read the tensor anew. kept: what was made of it, to
+    find it again in the next call with the same mask.
     """
 
     lengths: Tensor
     per_query: bool
     is_recorded: bool = False
-    placed_before: dict[tuple, placed.Placed] = field(default_factory=dict, init=False)
+    kept: dict[Any, Any] = field(default_factory=dict, init=False)
 
     @classmethod
     def of(cls, lengths: Tensor, *, per_query: bool) -> "Lengths":
         """The word for a tensor of the caller's, which may change later."""
-        return cls(_own(lengths), per_query, _is_recorded(lengths))
+        own, is_recorded = _own(lengths)
+        return cls(own, per_query, is_recorded)
 
     def __reduce__(self) -> tuple:
         """A copy begins anew: what is kept, here and by backends, belongs to this process and its streams."""
@@ -97,16 +99,16 @@ class Lengths(Word):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Keys(Word):
-    """Key j is allowed where real[…, j]; real: bool (*leading batch, keys). is_recorded: as of lengths."""
+    """Key j is allowed where real[…, j]; real: bool (*leading batch, keys). is_recorded, kept: as of lengths."""
 
     real: Tensor
     is_recorded: bool = False
-    placed_before: dict[tuple, placed.Placed] = field(default_factory=dict, init=False)
+    kept: dict[Any, Any] = field(default_factory=dict, init=False)
 
     @classmethod
     def of(cls, real: Tensor) -> "Keys":
         """The word for a tensor of the caller's, which may change later."""
-        return cls(_own(real), _is_recorded(real))
+        return cls(*_own(real))
 
     def __reduce__(self) -> tuple:
         """A copy begins anew, as that of lengths does."""
@@ -214,26 +216,23 @@ class Documents(Word):
         return f"Mask.documents({describe(self.query_ids)}, {describe(self.key_ids)})"
 
 
-def _is_recorded(tensor: Tensor) -> bool:
-    """Whether a CUDA graph is being recorded: what is made now is a part of it."""
-    return not is_watched() and stream_of(tensor.device) is None
-
-
-def _own(tensor: Tensor) -> Tensor:
-    """A copy that nobody can change; in a graph that is being recorded the tensor itself, to be read at each replay."""
-    if _is_recorded(tensor):
-        return tensor
-    if is_watched() or not torch.is_inference_mode_enabled():
-        return tensor.clone()
+def _own(tensor: Tensor) -> tuple[Tensor, bool]:
+    """A copy that nobody can change; or, while a CUDA graph is recorded, the tensor itself, and that it is so."""
+    if is_watched():
+        return tensor.clone(), False
+    if stream_of(tensor.device) is None:
+        return tensor, True
+    if not torch.is_inference_mode_enabled():
+        return tensor.clone(), False
     with torch.inference_mode(False):  # a backward pass may meet it later
-        return tensor.clone()
+        return tensor.clone(), False
 
 
 def _once(word: Lengths | Keys, tensor: Tensor, call: Call) -> placed.Placed:
     """The same record for calls of the same size, so that a backend finds what it has kept with it."""
     if not word.is_recorded and stream_of(call.device) is None:
         hold(tensor)
-    return find(word.placed_before, (call.batch, call.keys), call.device, partial(word._aligned, call))
+    return find(word.kept, (call.batch, call.keys), call.device, partial(word._aligned, call))
 
 
 def _choose(tensor: Tensor, rows: Tensor, batch_axes: int) -> Tensor:

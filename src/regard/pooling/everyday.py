@@ -7,13 +7,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from regard.backends.problem import FEW_NUMBERS, evaluated, may_be_differentiated
-from regard.backends.ragged import line_of
-from regard.backends.torch_sdpa import VECTOR, everything, padding_of
+from regard.backends import ragged
+from regard.backends.problem import FEW_NUMBERS
+from regard.backends.torch_sdpa import VECTOR, everything
 from regard.masks import Mask
+from regard.pooling.padding import padding_of
 from regard.scores.dot import is_bare
 from regard.scores.names import ScoreLike, named_score
 from regard.shapes import FLOATS
+from regard.watched import is_watched
 
 
 def pool(query: Tensor, key: Tensor, value: Tensor, score: ScoreLike, mask: Mask | None) -> Tensor | None:
@@ -45,17 +47,18 @@ def pool(query: Tensor, key: Tensor, value: Tensor, score: ScoreLike, mask: Mask
     return None
 
 
-def _pool_padded(query: Tensor, key: Tensor, value: Tensor, scale: float | None, mask: Mask) -> Tensor:
-    """Without a look at padding, or with blank padding, as `Problem.without_padding` has it."""
+def _pool_padded(query: Tensor, key: Tensor, value: Tensor, scale: float | None, mask: Mask) -> Tensor | None:
+    """With blank padding, or without a look at it."""
+    if is_watched():
+        return None
+    if query.device.type != ragged.DEVICE or ragged.are_few(query, key, value):
+        padding = padding_of(mask, key)
+        key, value = padding.blank(key), padding.blank(value)
+        return functional.scaled_dot_product_attention(query, key, value, padding.bias, scale=scale)
     *batch, tokens, _ = query.shape
     placed = mask.place(batch=tuple(batch), queries=tokens, keys=tokens, device=query.device)
-    line = line_of(query, key, value, placed, scale)
-    if line is not None:
-        return line.pool()
-    factor, bias = padding_of(evaluated(placed, value), query.dtype)
-    if query.device.type != "cpu" or may_be_differentiated(query, key, value):
-        value = value * factor
-    return functional.scaled_dot_product_attention(query, key * factor, value, bias, scale=scale)
+    line = ragged.line_of(query, key, value, placed, scale)
+    return None if line is None else line.pool()
 
 
 def _are_alike(query: Tensor, key: Tensor, value: Tensor) -> bool:
