@@ -51,4 +51,4 @@ def stream_of(device: torch.device) -> int | None:
     """On which stream a call runs; None while it is recorded. A CPU has one."""
     if device.type != "cuda":
         return 0
-    return None if torch.cuda.is_current_stream_capturing() else torch._C._cuda_getCurrentRawStream(device.index)
+    return None if torch._C._cuda_isCurrentStreamCapturing() else torch._C._cuda_getCurrentRawStream(device.index)

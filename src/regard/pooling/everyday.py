@@ -53,7 +53,7 @@ def _pool_padded(query: Tensor, key: Tensor, value: Tensor, scale: float | None,
         return None
     if query.device.type != ragged.DEVICE or ragged.are_few(query, key, value):
         padding = padding_of(mask, key)
-        key, value = padding.blank(key), padding.blank(value)
+        key, value = padding.blank(key, value)
         return functional.scaled_dot_product_attention(query, key, value, padding.bias, scale=scale)
     *batch, tokens, _ = query.shape
     placed = mask.place(batch=tuple(batch), queries=tokens, keys=tokens, device=query.device)

@@ -10,6 +10,8 @@ from regard.keeping import find
 from regard.masks import Mask
 from regard.masks.placed import Dense, Lengths
 
+# In numbers added to scores.
+ALIGNMENT = 8
 # 0, 1, 2, … as a column, for all masks.
 POSITIONS: dict[Any, Any] = {}
 
@@ -24,13 +26,16 @@ class Padding(NamedTuple):
     hidden: Tensor
     bias: Tensor
 
-    def blank(self, tokens: Tensor) -> Tensor:
-        """tokens: (*batch, keys, dim), with 0 for what is hidden, which may be any finite number.
+    def blank(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Both, (*batch, keys, dim), with 0 for what is hidden, which may be any finite number.
 
         What is taken away is a constant to autograd, and gradients pass as they are: those of tokens without weight
         are 0 already.
         """
-        return torch.addcmul(tokens, tokens.detach(), self.hidden, value=-1)
+        return (
+            torch.addcmul(key, key.detach(), self.hidden, value=-1),
+            torch.addcmul(value, value.detach(), self.hidden, value=-1),
+        )
 
 
 def padding_of(mask: Mask, key: Tensor) -> Padding:
@@ -49,12 +54,18 @@ def _placed(mask: Mask, key: Tensor) -> Padding:
 
 def _made(mask: Lengths | Dense, keys: int, dtype: torch.dtype) -> Padding:
     (said,) = mask.tensors()  # lengths, or which keys are allowed
-    hidden = torch.empty((*said.shape[:2], keys, 1), dtype=dtype, device=said.device)
+    batch, to = said.shape[:2], {"dtype": dtype, "device": said.device}
+    hidden, bias = torch.empty((*batch, keys, 1), **to), torch.empty((*batch, 1, _rounded(keys)), **to)[..., :keys]
     if type(mask) is Lengths:
         torch.ge(_positions(keys, said.device), said, out=hidden)
     else:
         torch.logical_not(said.mT, out=hidden)
-    return Padding(hidden, torch.xlogy(hidden, 0.0).mT)  # log 0 where something is hidden
+    return Padding(hidden, torch.xlogy(hidden.mT, 0.0, out=bias))  # log 0 where something is hidden
+
+
+def _rounded(keys: int) -> int:
+    """As far apart as rows must begin: else a GPU's kernel has them copied in every call."""
+    return -(-keys // ALIGNMENT) * ALIGNMENT
 
 
 def _positions(keys: int, device: torch.device) -> Tensor:
