@@ -71,7 +71,7 @@ def test_padding_may_hold_any_finite_garbage(learns, dtype, sign):
         assert not right[1].any()
 
 
-def test_it_is_made_once_for_a_mask_a_shape_and_a_dtype(monkeypatch):
+def test_it_is_made_once_for_a_mask_a_shape_a_dtype_and_whether_it_learns(monkeypatch):
     made, make = [], padding._made
     monkeypatch.setattr(tensors, "SHORT", {})
     monkeypatch.setattr(padding, "_made", lambda *parts: made.append(parts) or make(*parts))
@@ -85,6 +85,8 @@ def test_it_is_made_once_for_a_mask_a_shape_and_a_dtype(monkeypatch):
         assert len(made) == 2
         everyday.pool(*(x[:, :1] for x in tokens), "scaled_dot", said)
         assert len(made) == 3
+        everyday.pool(*(x.detach() for x in tokens), "scaled_dot", said)
+        assert len(made) == 4
 
 
 @pytest.mark.skipif(ON_GPU, reason="the values of lengths are read on a CPU only")
@@ -115,3 +117,15 @@ def test_gradients_of_one_of_the_tokens_alone():
         right = regard.attend(*tokens, mask=said, backend="reference").square().sum()
         (one,), (other,) = (torch.autograd.grad(loss, tokens[wanted]) for loss in (found, right))
         assert torch.allclose(one, other, atol=1e-5)
+
+
+@pytest.mark.parametrize("number", [torch.inf, -torch.inf, torch.nan])
+def test_real_tokens_may_be_infinite(number):
+    query, key, value = (x.detach() for x in drawn())
+    value[0, 0, 1, 2] = number
+    found, right = (
+        regard.attend(query, key, value, mask=Mask.lengths(torch.tensor([5, 2])), backend=way)
+        for way in ("auto", "reference")
+    )
+    assert torch.allclose(found[0], right[0], atol=1e-5, equal_nan=True)
+    assert found[0, 0, :, 2].isnan().all() or (found[0, 0, :, 2] == number).all()

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from regard.backends.problem import may_be_differentiated
 from regard.keeping import find
 from regard.masks.placed import Both, Lengths, Placed
 from regard.watched import is_plain, is_watched
@@ -107,9 +108,9 @@ def line_of(
     rows_each = _rows_each(query.shape, key.shape, value.shape, *strides, query.element_size())
     if rows_each is None or (dropout and not _takes_flash(query, causal)):
         return None
-    if not causal and are_few(query, key, value):
+    learns = may_be_differentiated(query, key, value)
+    if not causal and are_few(query, key, learns):
         return None
-    learns = _learn(query, key, value)
     if learns and query.shape[3] > WIDEST_LEARNING and _takes_flash(query, causal):
         return None
     if not (is_plain(query) and is_plain(key) and is_plain(value)):
@@ -119,16 +120,10 @@ def line_of(
     return Line(query, key, value, lengths, causal, scale, dropout, rows_each, learns)
 
 
-def are_few(query: Tensor, key: Tensor, value: Tensor) -> bool:
+def are_few(query: Tensor, key: Tensor, learns: bool) -> bool:
     """Whether pairs of tokens (batch, heads, tokens, dim) are so few that the host decides how long a call takes."""
     _, _, keys, dim = key.shape
-    few, few_learning = FEW_PAIRS.get(query.dtype, FEW_PAIRS[torch.float32])
-    return query.numel() // dim * keys < (few_learning if _learn(query, key, value) else few)
-
-
-def _learn(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Whether a gradient may be asked for."""
-    return torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
+    return query.numel() // dim * keys < FEW_PAIRS.get(query.dtype, FEW_PAIRS[torch.float32])[learns]
 
 
 Sizes = tuple[int, ...]

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from regard.backends import ragged
-from regard.backends.problem import FEW_NUMBERS
+from regard.backends.problem import FEW_NUMBERS, may_be_differentiated
 from regard.backends.torch_sdpa import VECTOR, everything
 from regard.masks import Mask
 from regard.pooling.padding import padding_of
@@ -51,9 +51,10 @@ def _pool_padded(query: Tensor, key: Tensor, value: Tensor, scale: float | None,
     """With blank padding, or without a look at it."""
     if is_watched():
         return None
-    if query.device.type != ragged.DEVICE or ragged.are_few(query, key, value):
-        padding = padding_of(mask, key)
-        key, value = padding.blank(key, value)
+    learns = may_be_differentiated(query, key, value)
+    if query.device.type != ragged.DEVICE or ragged.are_few(query, key, learns):
+        padding = padding_of(mask, key, learns)
+        key, value = padding.blank(key), padding.blank(value)
         return functional.scaled_dot_product_attention(query, key, value, padding.bias, scale=scale)
     *batch, tokens, _ = query.shape
     placed = mask.place(batch=tuple(batch), queries=tokens, keys=tokens, device=query.device)

@@ -19,48 +19,48 @@ POSITIONS: dict[Any, Any] = {}
 class Padding(NamedTuple):
     """Keys that nobody may see.
 
-    hidden: 1 for their tokens and 0 for others, (*batch or 1, keys, 1).
-    bias: minus infinity for them and 0 for others, (*batch or 1, 1, keys).
+    factor: what tokens are multiplied with, 0 for these and 1 for others; or, if something learns, what times the token
+    is added to each, -1 and 0; (*batch or 1, keys, 1). bias: what is added to scores, (*batch or 1, 1, keys).
     """
 
-    hidden: Tensor
+    factor: Tensor
     bias: Tensor
+    learns: bool
 
-    def blank(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Both, (*batch, keys, dim), with 0 for what is hidden, which may be any finite number.
+    def blank(self, tokens: Tensor) -> Tensor:
+        """tokens: (*batch, keys, dim), any finite number where they are padding, which is 0 then.
 
-        What is taken away is a constant to autograd, and gradients pass as they are: those of tokens without weight
-        are 0 already.
+        What is added is a constant to autograd, and gradients pass as they are: of tokens without weight they are 0.
         """
-        return (
-            torch.addcmul(key, key.detach(), self.hidden, value=-1),
-            torch.addcmul(value, value.detach(), self.hidden, value=-1),
-        )
+        if self.learns:
+            return torch.addcmul(tokens, tokens.detach(), self.factor)
+        return tokens * self.factor
 
 
-def padding_of(mask: Mask, key: Tensor) -> Padding:
+def padding_of(mask: Mask, key: Tensor, learns: bool) -> Padding:
     """mask: one of padding alone; key: (batch, heads, keys, dim), with as many queries."""
     # Found with the mask itself, it is spared its placing.
-    return find(mask.kept, (key.shape, key.dtype, key.device), key.device, partial(_placed, mask, key))
+    name = key.shape, key.dtype, key.device, learns
+    return find(mask.kept, name, key.device, partial(_placed, mask, key, learns))
 
 
-def _placed(mask: Mask, key: Tensor) -> Padding:
+def _placed(mask: Mask, key: Tensor, learns: bool) -> Padding:
     batch, heads, keys, _ = key.shape
     placed = mask.place(batch=(batch, heads), queries=keys, keys=keys, device=key.device)
     assert type(placed) is Lengths or type(placed) is Dense
     # Lengths of a short batch on a CPU may have been met in another mask.
-    return find(placed.kept, key.dtype, key.device, partial(_made, placed, keys, key.dtype))
+    return find(placed.kept, (key.dtype, learns), key.device, partial(_made, placed, keys, key.dtype, learns))
 
 
-def _made(mask: Lengths | Dense, keys: int, dtype: torch.dtype) -> Padding:
+def _made(mask: Lengths | Dense, keys: int, dtype: torch.dtype, learns: bool) -> Padding:
     (said,) = mask.tensors()  # lengths, or which keys are allowed
     batch, to = said.shape[:2], {"dtype": dtype, "device": said.device}
-    hidden, bias = torch.empty((*batch, keys, 1), **to), torch.empty((*batch, 1, _rounded(keys)), **to)[..., :keys]
+    seen, bias = torch.empty((*batch, keys, 1), **to), torch.empty((*batch, 1, _rounded(keys)), **to)[..., :keys]
     if type(mask) is Lengths:
-        torch.ge(_positions(keys, said.device), said, out=hidden)
+        torch.lt(_positions(keys, said.device), said, out=seen)
     else:
-        torch.logical_not(said.mT, out=hidden)
-    return Padding(hidden, torch.xlogy(hidden.mT, 0.0, out=bias))  # log 0 where something is hidden
+        seen.copy_(said.mT)
+    return Padding(seen - 1 if learns else seen, torch.log(seen.mT, out=bias), learns)
 
 
 def _rounded(keys: int) -> int:
