@@ -1,7 +1,7 @@
 """Run the benchmarks: `python -m benchmarks [--cuda] [suite ...]`.
 
-Results go to benchmarks/results, the tables made from them to the README. A red contract means no benchmark: the
-agreement of the backends is tested before anything is timed.
+Results go to benchmarks/results, the tables made from them to the README and to RESULTS.md beside this file. A red
+contract means no benchmark: the agreement of the backends is tested before anything is timed.
 """
 
 import json
@@ -53,7 +53,7 @@ def main(names: list[str]) -> None:
         file = RESULTS / (f"{name}.json" if device == "cpu" else f"{name}-{device}.json")
         file.write_text(json.dumps(kept, indent=1) + "\n")
     report.write()
-    print(report.render())
+    print(report.short())
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The README's table, rendered from the result files and from nothing else: `python -m benchmarks.report`."""
+"""The tables of the README and of RESULTS.md, rendered from the result files alone: `python -m benchmarks.report`."""
 
 import json
 import shutil
@@ -10,43 +10,68 @@ from benchmarks.measure import LARGEST_DRIFT
 
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results"
+WHOLE = Path(__file__).parent / "RESULTS.md"
 # What the tour shows without a copy of the benchmarks.
 SHIPPED = ROOT / "src/regard/tour/results"
 PART = "benchmarks"
 
 
 def write() -> None:
-    """Put the rendered tables between the markers of README.md, and the results that the tour shows into it."""
-    pages.renew(ROOT / "README.md", {PART: render()})
+    """Put a few rows between the markers of README.md, all of them into RESULTS.md, and what the tour shows into it."""
+    pages.renew(ROOT / "README.md", {PART: short()})
+    WHOLE.write_text(page(), encoding="utf-8")
     for path in SHIPPED.glob("*.json"):
         shutil.copyfile(RESULTS / path.name, path)
 
 
-def render() -> str:
-    """A few rows for the reader in a hurry, then everything, machine by machine."""
-    suites = [json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))]
-    suites = [suite for suite in suites if suite.get("suite") in RENDERED]
-    suites.sort(key=lambda suite: list(RENDERED).index(suite["suite"]))
-    short = [suite for suite in suites if suite["device"] == "cpu"]
-    if not short:
-        return ""
+def short() -> str:
+    """A few rows for the reader in a hurry, machine by machine."""
     parts = []
-    for machine in dict.fromkeys(_machine(suite) for suite in short):
-        own = [suite for suite in short if _machine(suite) == machine]
-        parts += [f"Medians of interleaved passes on {machine} (`make bench`):\n", _table(own, SHORT), ""]
-    for machine in sorted({_machine(suite) for suite in suites}):
-        whole = _table([s for s in suites if _machine(s) == machine], {})
-        parts += [f"<details><summary>Everything on {machine}</summary>\n", whole, "\n</details>\n"]
+    for machine, suites in _by_machine().items():
+        rows = _table(suites, SHORT)
+        if rows:
+            parts += [f"Medians of interleaved passes on {machine}:\n", rows, ""]
     return "\n".join(parts)
 
 
+def everything() -> str:
+    """All rows, machine by machine, folded."""
+    parts = []
+    for machine, suites in sorted(_by_machine().items()):
+        parts += [f"<details><summary>{machine}</summary>\n", _table(suites, {}), "\n</details>\n"]
+    return "\n".join(parts)
+
+
+def page() -> str:
+    """RESULTS.md."""
+    return f"""# All results
+
+Written by `python -m benchmarks.report` from the files in [results](results), which `make bench` writes; `--cuda` after
+`python -m benchmarks` times a GPU. Medians of interleaved passes; a ratio above 1x means that regard is faster.
+
+{everything()}"""
+
+
+def _by_machine() -> dict[str, list[dict]]:
+    """The suites that have a table, under the machine that each was timed on."""
+    suites = [json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))]
+    suites = [suite for suite in suites if suite.get("suite") in RENDERED]
+    suites.sort(key=lambda suite: (suite["device"], list(RENDERED).index(suite["suite"])))
+    found: dict[str, list[dict]] = {}
+    for suite in suites:
+        found.setdefault(_machine(suite), []).append(suite)
+    return found
+
+
 def _table(suites: list[dict], chosen: dict[str, Callable[[dict], bool]]) -> str:
-    lines = ["| what | against | the other | regard | ratio |", "|---|---|---|---|---|"]
+    """The rows that are chosen, or all of a suite that nothing is said of; empty without any."""
+    lines = []
     for suite in suites:
         name = suite["suite"]
         wanted = chosen.get(name, lambda row: True)
         lines += [RENDERED[name](row) for row in suite["rows"] if wanted(row)]
-    return "\n".join(lines)
+    head = ["| what | against | the other | regard | ratio |", "|---|---|---|---|---|"]
+    return "\n".join([*head, *lines]) if lines else ""
 
 
 def _dot(row: dict) -> str:
@@ -164,17 +189,24 @@ def _size(size: float) -> str:
     return f"{size / 2**20:.0f} MiB" if size < 2**30 else f"{size / 2**30:.1f} GiB"
 
 
-# The reader in a hurry sees the CPU's results: one size of each suite.
+def _is_hardest(row: dict) -> bool:
+    """Of the textbook's two forms the faster one, eager or compiled."""
+    peer = next(iter(row["seconds"]))
+    return peer.startswith("textbook as a product") and row["tokens"] in (512, 4096) and not row.get("captured")
+
+
+# One size of each suite, for the reader in a hurry.
 SHORT: dict[str, Callable[[dict], bool]] = {
-    "dot": lambda row: row["shape"][2] in (8, 2048) and row["mask"] == "none",
+    "dot": lambda row: row["shape"][2] in (8, 2048) and row["mask"] == "none" and not row["captured"],
     "multihead": lambda row: row["tokens"] == 512,
-    "additive": lambda row: row["tokens"] == 512,
+    "additive": _is_hardest,
     "lengths": lambda row: False,
     "memory": lambda row: row["tokens"] == 8192,
     "regression": lambda row: (
         row.get("kernel") not in ("boxcar", "triangular", "biweight", "tricube", "cosine_kernel")
         and row.get("share", 1e-3) == 1e-3
     ),
+    "distance": lambda row: row["kind"] != "pooled" or row["points"] == 1_000_000,
 }
 RENDERED = {
     "dot": _dot,

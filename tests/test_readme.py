@@ -45,7 +45,8 @@ def test_decoding_by_steps_gives_the_same_numbers():
 
 
 def test_the_speed_table_is_rendered_from_the_results():
-    assert pages.part(README, report.PART) == report.render()
+    assert pages.part(README, report.PART) == report.short()
+    assert report.WHOLE.read_text(encoding="utf-8") == report.page()
 
 
 def test_the_tables_of_translation_are_rendered_from_the_results():
@@ -75,11 +76,17 @@ def test_every_mask_that_is_listed_exists():
 def test_no_result_stands_under_another_machine():
     """Each short table names the machine of all its rows."""
     suites = [json.loads(path.read_text()) for path in sorted(report.RESULTS.glob("*.json"))]
-    own = {suite["suite"]: suite["machine"]["processor"] for suite in suites if suite.get("device") == "cpu"}
-    short = report.render().split("<details>")[0]
+    timed = [suite for suite in suites if suite.get("suite") in report.RENDERED]
+    own, on_gpu = (
+        {suite["suite"]: suite["machine"]["processor"] for suite in timed if suite["device"] == device}
+        for device in ("cpu", "cuda")
+    )
     tables = dict(
-        re.findall(r"Medians of interleaved passes on (.+?), \d+ threads.+?\n(.+?)(?=\nMedians|\Z)", short, re.S)
+        re.findall(
+            r"Medians of interleaved passes on (.+?), \d+ threads.+?\n(.+?)(?=\nMedians|\Z)", report.short(), re.S
+        )
     )
     for suite, sign in (("dot", "scaled dot"), ("additive", "additive"), ("regression", "NadarayaWatson")):
-        (machine,) = [machine for machine, table in tables.items() if f"`, {sign}," in table or f"`{sign}`" in table]
-        assert machine == own[suite], suite
+        machines = [machine for machine, table in tables.items() if f"`, {sign}," in table or f"`{sign}`" in table]
+        assert own[suite] in machines, suite
+        assert set(machines) <= {own[suite], on_gpu.get(suite)}, suite

@@ -31,7 +31,10 @@ def rendered(which: str) -> str:
     from benchmarks import report
     from benchmarks.translation import report as translation_report
 
-    reports = {"benchmarks": report.render, "translation": translation_report.render}
+    reports = {
+        "benchmarks": lambda: f"{report.short()}\n{report.everything()}",
+        "translation": translation_report.render,
+    }
     return reports[which]()
 
 
