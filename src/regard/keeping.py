@@ -8,15 +8,15 @@ import torch
 Made = TypeVar("Made")
 # What recorded graphs read, by its identity: they may outlive the masks that it was kept with.
 HELD: dict[int, Any] = {}
-MOST_KEPT = 64
+MOST_KEPT = 128
 
 
 def find(kept: dict[Any, Any], name: object, device: torch.device, make: Callable[[], Made]) -> Made:
     """What is kept under a name, or else made, and kept.
 
-    It is made on the stream that reads it, once for each of them, and belongs to no mode that happens to be on. A graph
-    that is being recorded reads what any stream has made before, which is then held for good; what it must make itself
-    is a part of it, and not kept.
+    It is made on the stream that reads it, once for each of them, and belongs to no mode that happens to be on; who
+    keeps something has asked `is_watched` before, which tells of the others. A graph that is being recorded reads what
+    any stream has made before, which is then held for good; what it must make itself is a part of it, and not kept.
     """
     stream = stream_of(device)
     if stream is None:
@@ -33,7 +33,7 @@ def find(kept: dict[Any, Any], name: object, device: torch.device, make: Callabl
 
 
 def _made_outside(make: Callable[[], Made]) -> Made:
-    """Of all modes."""
+    """Outside of inference mode, and of modes that replace functions."""
     with torch._C.DisableTorchFunction():
         if not torch.is_inference_mode_enabled():  # asked, because leaving a mode takes longer than most that is made
             return make()

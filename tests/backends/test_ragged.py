@@ -373,6 +373,19 @@ def test_lines_that_are_too_long_are_left_to_others(monkeypatch):
             assert (ragged.line_of(*tokens, mask, SCALE) is not None) == (allowed == most)
 
 
+@pytest.mark.parametrize("learns", [False, True])
+@pytest.mark.parametrize("few", [(0, 2**30), (2**30, 0)], ids=["a training is short", "the rest is short"])
+def test_where_the_host_decides_padding_is_blanked(learns, few, words, kernels, monkeypatch):
+    monkeypatch.setattr(ragged, "FEW_PAIRS", dict.fromkeys(ragged.DTYPES, few))
+    tokens = [x.detach().requires_grad_(learns) for x in drawn()]
+    for backend in ("auto", "torch"):
+        regard.attend(*tokens, mask=words["lengths"], backend=backend)
+        assert bool(kernels) == (few[learns] == 0)
+    kernels.clear()
+    regard.attend(*tokens, mask=words["causal"])  # whose mask would have an entry for each pair
+    assert kernels
+
+
 SIGNATURES = {
     "_efficient_attention_forward": "query key value bias cu_seqlens_q cu_seqlens_k max_seqlen_q max_seqlen_k "
     "dropout_p custom_mask_type compute_log_sumexp scale seqlen_k",
@@ -416,7 +429,7 @@ def test_a_recorded_graph_outlives_its_mask(learns, few, made, monkeypatch):
             recorded = call(None if made == "inside" else before)
         del before
         ragged.PIECES.clear()
-        padding.POSITIONS.clear()
+        padding.COLUMNS.clear()
         torch.cuda.synchronize()
         junk = [torch.full((size,), 2**30, dtype=torch.int32) for size in range(1, 200) for _ in range(4)]
         lengths.copy_(torch.tensor([11, 0, 3] if made == "inside" else [1, 4, 11]))

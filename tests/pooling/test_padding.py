@@ -71,7 +71,7 @@ def test_padding_may_hold_any_finite_garbage(learns, dtype, sign):
         assert not right[1].any()
 
 
-def test_it_is_made_once_for_a_mask_a_shape_a_dtype_and_whether_it_learns(monkeypatch):
+def test_it_is_made_once_for_a_mask_a_shape_and_a_dtype(monkeypatch):
     made, make = [], padding._made
     monkeypatch.setattr(tensors, "SHORT", {})
     monkeypatch.setattr(padding, "_made", lambda *parts: made.append(parts) or make(*parts))
@@ -86,7 +86,7 @@ def test_it_is_made_once_for_a_mask_a_shape_a_dtype_and_whether_it_learns(monkey
         everyday.pool(*(x[:, :1] for x in tokens), "scaled_dot", said)
         assert len(made) == 3
         everyday.pool(*(x.detach() for x in tokens), "scaled_dot", said)
-        assert len(made) == 4
+        assert len(made) == 3
 
 
 @pytest.mark.skipif(ON_GPU, reason="the values of lengths are read on a CPU only")
@@ -99,14 +99,35 @@ def test_the_same_lengths_in_another_mask_are_found_again(monkeypatch):
     assert len(made) == 1
 
 
-def test_made_in_inference_mode_it_serves_a_training():
+def test_made_in_inference_mode_it_serves_a_training(monkeypatch):
+    monkeypatch.setattr(tensors, "SHORT", {})
     said, tokens = Mask.lengths(torch.tensor([3, 7])), drawn()
     with torch.inference_mode():
         everyday.pool(*tokens, "scaled_dot", said)
+    monkeypatch.setattr(padding, "_made", None)
     found = with_gradients(everyday.pool(*tokens, "scaled_dot", said), tokens)
     right = with_gradients(regard.attend(*tokens, mask=said, backend="reference"), tokens)
     for one, other in zip(found, right, strict=True):
         assert torch.allclose(one, other, atol=1e-5)
+
+
+def test_a_transform_leaves_nothing_behind():
+    said = Mask.lengths(torch.tensor([[3, 7, 2], [1, 0, 19]]))  # not found by their values, even on a CPU
+    tokens = [x.detach() for x in drawn()]
+    padding.COLUMNS.clear()
+    inside = torch.func.functionalize(lambda *tokens: regard.attend(*tokens, mask=said))(*tokens)
+    after = regard.attend(*tokens, mask=said)
+    assert not torch._is_functional_tensor(after)
+    assert torch.allclose(after, inside, atol=1e-6)
+
+
+@pytest.mark.parametrize("keys", [1, 8, 19])
+def test_what_is_added_lies_as_a_kernel_reads_it(keys):
+    said = Mask.lengths(torch.tensor([0, 5]))
+    bias = padding.padding_of(said, torch.randn(2, 3, keys, 8)).bias
+    assert bias.shape == (2, 1, 1, keys)
+    assert bias.stride(-1) == 1
+    assert not any(step % 8 for step in bias.stride()[:-1])
 
 
 def test_gradients_of_one_of_the_tokens_alone():
@@ -119,13 +140,14 @@ def test_gradients_of_one_of_the_tokens_alone():
         assert torch.allclose(one, other, atol=1e-5)
 
 
+@pytest.mark.parametrize("learns", [False, True])
+@pytest.mark.parametrize("which", ["key", "value"])
 @pytest.mark.parametrize("number", [torch.inf, -torch.inf, torch.nan])
-def test_real_tokens_may_be_infinite(number):
+def test_real_tokens_may_be_infinite(number, which, learns):
+    """As anywhere: a key that is minus infinite has no weight."""
     query, key, value = (x.detach() for x in drawn())
-    value[0, 0, 1, 2] = number
-    found, right = (
-        regard.attend(query, key, value, mask=Mask.lengths(torch.tensor([5, 2])), backend=way)
-        for way in ("auto", "reference")
-    )
-    assert torch.allclose(found[0], right[0], atol=1e-5, equal_nan=True)
-    assert found[0, 0, :, 2].isnan().all() or (found[0, 0, :, 2] == number).all()
+    query.abs_()
+    (key if which == "key" else value)[0, 0, 1] = number
+    tokens, said = [x.requires_grad_(learns) for x in (query, key, value)], Mask.lengths(torch.tensor([5, 2]))
+    found, right = (regard.attend(*tokens, mask=said, backend=way) for way in ("auto", "reference"))
+    assert torch.allclose(found, right, atol=1e-5, equal_nan=True)

@@ -30,8 +30,8 @@ EFFICIENT, FLASH = (_kernel(name) for name in ("_efficient_attention_forward", "
 DEVICE, OLDEST = "cuda", (8, 0)
 HALVES = (torch.bfloat16, torch.float16)
 DTYPES = (torch.float32, *HALVES)
-# Below so many pairs of tokens, without a gradient and with one, blank padding and numbers added to scores are faster:
-# there the host decides, which has fewer operations to launch, or in half precision a kernel that is made for them.
+# Below so many pairs of tokens, without a gradient and with one, blank padding and a mask are faster: there the host
+# decides, which has fewer operations to launch, or in half precision a kernel that is made for them.
 FEW_PAIRS = {torch.float32: (2**21, 2**24), torch.bfloat16: (2**26, 2**27), torch.float16: (2**26, 2**27)}
 # What the kernels read at once, in bytes, and how wide a head they take. In half precision some GPUs have no gradient
 # of wide ones.

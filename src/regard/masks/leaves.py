@@ -128,7 +128,7 @@ class Band(Placed):
 class Dense(Placed):
     """Allowed where the matrix says so; allowed: bool (*batch | 1, queries | 1, keys | 1).
 
-    kept: what a backend made of the matrix, to find it again in the next call with the same mask.
+    kept: what calls have made of the matrix, to find it again in the next call with the same mask.
     """
 
     allowed: Tensor
@@ -158,7 +158,7 @@ class Dense(Placed):
 class Lengths(Placed):
     """Allowed where the key position is below a length; lengths: integer (*batch | 1, queries | 1, 1).
 
-    kept: what a backend made of the lengths, to find it again in the next call with the same mask.
+    kept: what calls have made of the lengths, to find it again in the next call with the same mask.
     """
 
     lengths: Tensor

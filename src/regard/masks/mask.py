@@ -225,16 +225,12 @@ class Mask:
         return None
 
     @property
-    def is_padding(self) -> bool:
-        """Whether it says no more than which keys are real tokens, in one of the words for that."""
+    def kept(self) -> dict[Any, Any] | None:
+        """What calls have made of it, to find it again; None where it says more than which keys are real tokens."""
         word = self._word  # asked of its type: of an abstract class isinstance is slow, and this is asked in every call
-        return type(word) is tensors.Keys or (type(word) is tensors.Lengths and not word.per_query)
-
-    @property
-    def kept(self) -> dict[Any, Any]:
-        """What calls have made of padding, to find it again in the next call with the same mask."""
-        assert isinstance(self._word, tensors.Lengths | tensors.Keys)
-        return self._word.kept
+        if type(word) is tensors.Keys or (type(word) is tensors.Lengths and not word.per_query):
+            return word.kept
+        return None
 
     @property
     def is_causal(self) -> bool:

@@ -42,7 +42,7 @@ def pool(query: Tensor, key: Tensor, value: Tensor, score: ScoreLike, mask: Mask
             query, key, value, allowed, is_causal=allowed is None, scale=scale
         )
     # On a CPU much padding is blanked only where it must be, which is another question.
-    if mask.is_padding and (query.device.type != "cpu" or query.numel() < FEW_NUMBERS):
+    if mask.kept is not None and (query.device.type != "cpu" or query.numel() < FEW_NUMBERS):
         return _pool_padded(query, key, value, scale, mask)
     return None
 
@@ -53,9 +53,10 @@ def _pool_padded(query: Tensor, key: Tensor, value: Tensor, scale: float | None,
         return None
     learns = may_be_differentiated(query, key, value)
     if query.device.type != ragged.DEVICE or ragged.are_few(query, key, learns):
-        padding = padding_of(mask, key, learns)
-        key, value = padding.blank(key), padding.blank(value)
-        return functional.scaled_dot_product_attention(query, key, value, padding.bias, scale=scale)
+        factor, bias = padding_of(mask, key)
+        # On a CPU 0 * garbage is 0 by itself, but for gradients.
+        value = value * factor if learns or query.device.type != "cpu" else value
+        return functional.scaled_dot_product_attention(query, key * factor, value, bias, scale=scale)
     *batch, tokens, _ = query.shape
     placed = mask.place(batch=tuple(batch), queries=tokens, keys=tokens, device=query.device)
     line = ragged.line_of(query, key, value, placed, scale)
