@@ -53,10 +53,11 @@ def _pool_padded(query: Tensor, key: Tensor, value: Tensor, scale: float | None,
         return None
     learns = may_be_differentiated(query, key, value)
     if query.device.type != ragged.DEVICE or ragged.are_few(query, key, learns):
-        factor, bias = padding_of(mask, key)
-        # On a CPU 0 * garbage is 0 by itself, but for gradients.
-        value = value * factor if learns or query.device.type != "cpu" else value
-        return functional.scaled_dot_product_attention(query, key * factor, value, bias, scale=scale)
+        padding = padding_of(mask, key)
+        key = padding.blank(key, learns=learns)
+        if learns or query.device.type != "cpu":  # where 0 * garbage is 0 by itself, but for gradients
+            value = padding.blank(value, learns=learns)
+        return functional.scaled_dot_product_attention(query, key, value, padding.bias, scale=scale)
     *batch, tokens, _ = query.shape
     placed = mask.place(batch=tuple(batch), queries=tokens, keys=tokens, device=query.device)
     line = ragged.line_of(query, key, value, placed, scale)

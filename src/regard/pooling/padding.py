@@ -1,4 +1,4 @@
-"""Padding of a short call in numbers, made once for a mask: a factor that blanks tokens, what is added to scores."""
+"""Padding of a short call in numbers, made once for a mask: which tokens to blank, and what is added to scores."""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from regard.backends import ragged
 from regard.keeping import find
 from regard.masks import Mask
 from regard.masks.placed import Dense, Lengths
@@ -19,12 +20,24 @@ COLUMNS: dict[Any, Any] = {}
 class Padding(NamedTuple):
     """Keys that nobody may see.
 
-    factor: 0 for their tokens and 1 for others, (*batch or 1, keys, 1). bias: minus infinity for their scores and 0 for
-    others, (*batch or 1, 1, keys).
+    real: 0 for their tokens and 1 for others; hidden: 1 and 0; (*batch or 1, keys, 1) both. bias: minus infinity for
+    their scores and 0 for others, (*batch or 1, 1, keys).
     """
 
-    factor: Tensor
+    real: Tensor
+    hidden: Tensor
     bias: Tensor
+
+    def blank(self, tokens: Tensor, *, learns: bool) -> Tensor:
+        """tokens, (*batch, keys, dim), with 0 for those that are hidden, which may be any finite number.
+
+        In a training on a GPU what is taken away is a constant to autograd, and nothing is left to do backward, for
+        which the host has no time: gradients of tokens without weight are 0 already. A real token that is infinite
+        becomes NaN by it, as it does in torch's kernels for float32 there.
+        """
+        if learns and tokens.device.type == ragged.DEVICE:
+            return torch.addcmul(tokens, tokens.detach(), self.hidden, value=-1)
+        return tokens * self.real
 
 
 def padding_of(mask: Mask, key: Tensor) -> Padding:
@@ -47,12 +60,12 @@ def _made(mask: Lengths | Dense, keys: int, dtype: torch.dtype) -> Padding:
     (said,) = mask.tensors()  # lengths, or which keys are allowed
     batch, to = said.shape[:2], {"dtype": dtype, "device": said.device}
     rounded = -(-keys // ALIGNMENT) * ALIGNMENT
-    factor, bias = torch.empty((*batch, keys, 1), **to), torch.empty((*batch, 1, rounded), **to)[..., :keys]
+    real, bias = torch.empty((*batch, keys, 1), **to), torch.empty((*batch, 1, rounded), **to)[..., :keys]
     if type(mask) is Lengths:
-        torch.lt(_column(keys, said.device), said, out=factor)
+        torch.lt(_column(keys, said.device), said, out=real)
     else:
-        factor.copy_(said.mT)
-    return Padding(factor, torch.log(factor.mT, out=bias))
+        real.copy_(said.mT)
+    return Padding(real, 1 - real, torch.log(real.mT, out=bias))
 
 
 def _column(keys: int, device: torch.device) -> Tensor:
