@@ -209,3 +209,13 @@ def test_a_mask_that_says_more_than_padding_is_kept_as_it_is():
     tokens = torch.randn(BATCH, TOKENS, DIM)
     for mask in (Mask.causal(), Mask.causal() & Mask.lengths(torch.tensor([7, 2, 4])), Mask.lengths(torch.tensor(4))):
         assert not layer.remember(tokens, tokens, mask).is_blanked
+
+
+@pytest.mark.parametrize("make", [lambda: MultiHeadAttention(DIM, HEADS), lambda: Attention(Additive(DIM, DIM, 4))])
+def test_what_another_layer_remembered_is_refused(make):
+    one, other, tokens = make(), make(), torch.randn(BATCH, TOKENS, DIM)
+    memory = one.remember(tokens, tokens).append(tokens[:, :1], tokens[:, :1])
+    assert one.recall(tokens[:, :1], memory).isfinite().all()
+    for asked in (other.recall, other.recall_inspect, other.recall_with_weights):
+        with pytest.raises(RegardError, match=r"memory: got Memory\(.*, which another layer remembered; needed"):
+            asked(tokens[:, :1], memory)

@@ -511,3 +511,12 @@ def test_padding_whose_projection_overflows_does_not_matter(score, garbage, reme
     for found, right in zip(*results, strict=True):
         assert bool(found.isfinite().all())
         torch.testing.assert_close(found, right)
+
+
+@pytest.mark.parametrize("make", [lambda x: None, lambda x: x.to_sparse()], ids=["nothing", "sparse"])
+def test_what_are_no_tokens_is_refused(make):
+    layer, tokens = MultiHeadAttention(12, 3), torch.randn(2, 5, 12)
+    memory = layer.remember(tokens)
+    for call in (layer, layer.inspect, lambda query: layer.recall(query, memory)):
+        with pytest.raises(RegardError, match=r"query: got (NoneType None; needed a torch\.Tensor|a torch\.sparse)"):
+            call(make(tokens))

@@ -53,3 +53,8 @@ def test_a_custom_score_is_checked_where_it_returns_nonsense():
 def test_parameters_for_other_heads_are_refused(score):
     with pytest.raises(RegardError, match="needed parameters for 1 heads, or shared by all"):
         MultiHeadAttention(8, 1, score)
+
+
+def test_a_name_that_is_none_is_told_all_that_a_layer_knows():
+    with pytest.raises(RegardError, match=r"score: got 'aditive'; needed one of additive, bilinear, biweight, "):
+        MultiHeadAttention(12, 3, "aditive")

@@ -118,3 +118,19 @@ def test_a_parametrised_output_has_one():
     layer, tokens = MultiHeadAttention(8, 2), torch.randn(2, 5, 8)
     nn.utils.parametrizations.weight_norm(layer.output)
     assert_same(layer.to_torch()(tokens, tokens, tokens, need_weights=False)[0], layer(tokens))
+
+
+@pytest.mark.parametrize("options", [{}, {"kdim": 5, "vdim": 7}], ids=["packed", "apart"])
+@pytest.mark.parametrize("frozen", ["all", "input", "out_proj", "bias"])
+def test_what_is_frozen_stays_frozen_in_both_directions(options, frozen):
+    theirs = nn.MultiheadAttention(12, 3, **options)
+    for name, parameter in theirs.named_parameters():
+        is_input = name.startswith(("in_proj", "q_", "k_", "v_"))
+        wanted = {"all": True, "input": is_input, "out_proj": not is_input, "bias": "bias" in name}[frozen]
+        parameter.requires_grad_(not wanted)
+    ours = MultiHeadAttention.from_torch(theirs)
+    assert ours.output.weight.requires_grad == theirs.out_proj.weight.requires_grad
+    assert ours.input.bias.requires_grad == theirs.in_proj_bias.requires_grad
+    back = ours.to_torch()
+    asked = ({name: x.requires_grad for name, x in module.named_parameters()} for module in (theirs, back))
+    assert next(asked) == next(asked)

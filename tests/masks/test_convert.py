@@ -156,3 +156,19 @@ def test_refusals(case):
     with pytest.raises(RegardError) as refusal:
         ask()
     assert str(refusal.value) == sentence
+
+
+@pytest.mark.parametrize(
+    ("batch", "told"),
+    [
+        (2, "batch: got 2; needed a sequence"),
+        ("ab", "batch: got 'ab'"),
+        ((2.0,), "batch: got 2.0"),
+        ((2, -1), "got -1"),
+    ],
+)
+def test_what_are_no_sizes_of_a_batch_is_refused(batch, told):
+    for mask in (Mask.causal(), Mask.lengths(torch.tensor([1, 2]))):
+        for call in (lambda mask=mask: mask.to_sdpa(batch, 4, 4), lambda mask=mask: mask.draw(4, 4, batch)):
+            with pytest.raises(RegardError, match=told):
+                call()

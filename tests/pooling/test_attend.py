@@ -85,8 +85,8 @@ def test_any_callable_is_a_score():
     bounds.assert_same(found, torch.softmax(-torch.cdist(query, key), -1) @ value)
 
 
-@pytest.mark.parametrize("shape", [(5, 7), (1, 7), (5, 1), (1, 1), (2, 1, 1), (1, 5, 7)])
-def test_a_callable_may_return_shared_axes_of_size_1(shape):
+@pytest.mark.parametrize("shape", [(5, 7), (1, 5, 7)])
+def test_a_callable_may_return_what_the_batch_shares(shape):
     query, key, value = drawn(2)
     tile = torch.randn(shape, dtype=torch.float64)
     full = torch.softmax(tile.expand(2, 5, 7), -1) @ value
@@ -94,6 +94,24 @@ def test_a_callable_may_return_shared_axes_of_size_1(shape):
         record = regard.inspect(query, key, value, lambda q, k: tile, backend=backend)
         bounds.assert_same(record.output, full)
         assert record.weights().shape == (2, 5, 7)
+
+
+@pytest.mark.parametrize("shape", [(), (7,), (1, 7), (5, 1), (1, 1), (2, 1, 1), (2, 5, 1), (2, 7, 5)])
+def test_a_callable_has_a_score_for_every_pair(shape):
+    query, key, value = drawn(2)
+    tile = torch.randn(shape, dtype=torch.float64)
+    with pytest.raises(regard.RegardError, match=r"score: got float64 .*\(2, 5, 7\)\. Return one score per pair"):
+        regard.attend(query, key, value, lambda q, k: tile)
+
+
+@pytest.mark.parametrize("what", ["score", "bias"])
+def test_a_callable_answers_on_the_device_of_the_inputs(what):
+    query, key, value = drawn(2)
+    tile = torch.randn(5, 7, dtype=torch.float64, device="meta")
+    with pytest.raises(
+        regard.RegardError, match=rf"{what}: got float64 \(5, 7\) on meta .* Make it where the inputs are, on cpu"
+    ):
+        regard.attend(query, key, value, **{what: lambda one, other: tile})
 
 
 # --- Axes ------------------------------------------------------------------------------------------------------

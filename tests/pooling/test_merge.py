@@ -144,6 +144,12 @@ def test_nothing_to_merge_is_refused(parts):
         regard.merge(parts)
 
 
+def test_one_record_is_no_sequence_of_them():
+    record = regard.inspect(*(torch.randn(3, 2) for _ in range(3)))
+    with pytest.raises(RegardError, match="parts: got one Attended; needed a sequence of at least one Attended"):
+        regard.merge(record)
+
+
 def test_parts_that_do_not_belong_together_are_refused():
     def record(*shape, dtype=torch.float32):
         return Attended(torch.zeros(shape, dtype=dtype), torch.zeros(shape[:-1]))

@@ -99,6 +99,7 @@ class Attention(nn.Module):
                 needed="a Memory",
                 repair="Make one with remember(key, value).",
             )
+        memory.check_owner(self)
         check_inputs(query, memory.key, memory.value)
         query, key, value = (to_autocast(x) for x in (query, memory.key, memory.value))
         first = memory.keys - query.shape[-2]

@@ -112,6 +112,16 @@ class Memory:
         key, value = blank(self.key, by_token), blank(self.value, by_token)
         return replace(self, key=key, value=value, mask=Mask.keys(real), is_blanked=True)
 
+    def check_owner(self, layer: object) -> None:
+        """Refuse what another layer remembered: its sizes may fit, its numbers mean something else."""
+        if getattr(self.prepare, "__self__", layer) is not layer:
+            raise RegardError(
+                "memory",
+                got=f"{self}, which another layer remembered",
+                needed="what this layer's own remember returned",
+                repair="Keep a memory for each layer.",
+            )
+
     def __repr__(self) -> str:
         """Sizes, not numbers."""
         return f"Memory(keys={self.keys}, key={describe(self.key)}, value={describe(self.value)}, mask={self.mask})"

@@ -21,7 +21,7 @@ from regard.pooling import Attended
 from regard.pooling.attend import pool, pool_inspect, pool_with_weights
 from regard.pooling.prepare import Settings, check_dropout, to_autocast
 from regard.scores.names import ScoreLike
-from regard.shapes import check_inputs, check_int, describe
+from regard.shapes import check_inputs, check_int, check_tensor, describe
 
 if TYPE_CHECKING:
     from regard.sharding.ring import Group
@@ -219,6 +219,8 @@ class MultiHeadAttention(nn.Module):
     def _problem(
         self, query: Tensor, key: Tensor | None, value: Tensor | None, mask: Mask | None, *, share: bool = True
     ) -> tuple[Problem, Tensor | None]:
+        if query is None:  # which the projections take for no queries at all
+            check_tensor("query", query)
         key = query if key is None else key
         value = key if value is None else value
         query, key, value = self.input(query, key, value)
@@ -234,6 +236,8 @@ class MultiHeadAttention(nn.Module):
         return pool_shards(tokens, self.score, given, group=group, order=order, project=self.input, pose=heads_problem)
 
     def _recalled(self, query: Tensor, memory: Memory, *, share: bool = True) -> tuple[Problem, Tensor | None]:
+        if query is None:
+            check_tensor("query", query)
         query, _, _ = self.input(query, None, None)
         self._check_memory(query, memory)
         first = memory.keys - query.shape[-2]
@@ -279,6 +283,7 @@ class MultiHeadAttention(nn.Module):
                 needed=f"{self.kv_heads} heads of keys and values, as this layer remembers",
                 repair="Recall from what this layer's own remember returned.",
             )
+        memory.check_owner(self)
         check_inputs(query[..., :1, :, :], memory.key[..., :1, :, :], memory.value[..., :1, :, :])
 
     def extra_repr(self) -> str:

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.errors import RegardError
-from regard.shapes import check_inputs, describe, is_cast
+from regard.shapes import check_inputs, check_tensor, describe, is_cast, is_ragged
 
 NAMES = ("query", "key", "value")
 # Tokens from which on a training on a CPU is faster with heads apart in memory.
@@ -122,6 +122,8 @@ class Projections(nn.Module):
     def _check(self, index: int, tokens: Tensor, weight: Tensor) -> None:
         """Refuse tokens that the weights do not fit."""
         name, size = NAMES[index], self.inputs[index]
+        if isinstance(tokens, Tensor) and (is_ragged(tokens) or tokens.layout is not torch.strided):
+            check_tensor(name, tokens)
         if not isinstance(tokens, Tensor) or tokens.ndim < 2 or tokens.shape[-1] != size:
             raise RegardError(
                 name,

@@ -13,7 +13,7 @@ from regard.scores.distance import RadialScore
 from regard.scores.dot import Bilinear, ScaledDot
 from regard.scores.forms import CallableForm
 from regard.scores.links import LINKS, CompactLink
-from regard.scores.names import KERNELS, ScoreLike, check_score, named_score
+from regard.scores.names import KERNELS, WITH_SIZES, WITHOUT_SIZES, ScoreLike, check_score, named_score
 from regard.scores.score import Score
 from regard.shapes import common_batch
 
@@ -57,6 +57,10 @@ def as_head_score(score: ScoreLike, heads: int, kv_heads: int, head_dim: int) ->
         return ScaledDot()
     if isinstance(score, str) and score in KERNELS:
         return _kernel(KERNELS[score], heads, head_dim)
+    if isinstance(score, str) and score not in WITHOUT_SIZES:
+        names = sorted((*WITHOUT_SIZES, *WITH_SIZES))
+        repair = "Use one of these names, a module of regard.scores, or any callable (query, key) -> scores."
+        raise RegardError("score", got=repr(score), needed=f"one of {', '.join(names)}", repair=repair)
     chosen = as_score(score)
     _check_heads(chosen, heads, kv_heads)
     return chosen

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 def from_torch(cls: "type[MultiHeadAttention]", module: nn.MultiheadAttention) -> "MultiHeadAttention":
-    """A layer of the given class with a copy of the module's weights, dtype, device, dropout and mode."""
+    """A layer of the given class with a copy of the module's weights, dtype, device, dropout and mode.
+
+    What was frozen stays frozen.
+    """
     _check_module(module)
     layer = cls(
         module.embed_dim,
@@ -26,6 +29,7 @@ def from_torch(cls: "type[MultiHeadAttention]", module: nn.MultiheadAttention) -
     )
     layer.to(module.out_proj.weight).train(module.training)
     _copy(_tensors(module), _own_tensors(layer))
+    _freeze(_parameters(module), _own_parameters(layer))
     return layer
 
 
@@ -44,6 +48,7 @@ def to_torch(layer: "MultiHeadAttention") -> nn.MultiheadAttention:
     )
     module.to(layer.output.weight).train(layer.training)
     _copy(_own_tensors(layer), _tensors(module))
+    _freeze(_own_parameters(layer), _parameters(module))
     return module
 
 
@@ -59,6 +64,26 @@ def _own_tensors(layer: "MultiHeadAttention") -> list[Tensor]:
     """The layer's, in the same order."""
     biases = (layer.input.bias, layer.output.bias)
     return [*layer.input.parts(), layer.output.weight, *(bias for bias in biases if bias is not None)]
+
+
+def _parameters(module: nn.MultiheadAttention) -> list[Tensor | None]:
+    """The tensors that learn, or not, as they are kept: packed, or each of Wq, Wk, Wv."""
+    inputs = (module.in_proj_weight, module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
+    kept = [weight for weight in inputs if weight is not None]
+    return [*kept, module.in_proj_bias, module.out_proj.weight, module.out_proj.bias]
+
+
+def _own_parameters(layer: "MultiHeadAttention") -> list[Tensor | None]:
+    """The layer's, in the same order."""
+    inner, output = layer.input, layer.output
+    kept = [inner.weight] if inner.packed else [inner.query_weight, inner.key_weight, inner.value_weight]
+    return [*kept, inner.bias, output.weight, output.bias]
+
+
+def _freeze(sources: list[Tensor | None], targets: list[Tensor | None]) -> None:
+    for source, target in zip(sources, targets, strict=True):
+        if source is not None and target is not None:
+            target.requires_grad_(source.requires_grad)
 
 
 def _copy(sources: list[Tensor], targets: list[Tensor]) -> None:

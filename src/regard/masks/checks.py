@@ -1,12 +1,13 @@
 """What a mask refuses: the checks of its tensors, alone and against the sizes of a call."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from regard.errors import RegardError
-from regard.shapes import describe
+from regard.shapes import check_int, describe
 
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 ADDED = "Numbers that are added to the scores are a bias: pass it as bias=; of 0 and -inf write Mask.keep(m == 0)."
@@ -25,6 +26,21 @@ class Call(NamedTuple):
     device: torch.device
     first_query: int | None = None
     has_heads: bool = False
+
+
+def check_sizes(batch: Sequence[int], queries: int, keys: int) -> None:
+    """Refuse what are no sizes of a call that is not there yet."""
+    if not isinstance(batch, Sequence) or isinstance(batch, str):
+        raise RegardError(
+            "batch",
+            got=repr(batch),
+            needed="a sequence with the size of each batch axis",
+            repair="Write for example (2, 8); () is no batch.",
+        )
+    for size in batch:
+        check_int("batch", size, least=0)
+    for argument, number in (("queries", queries), ("keys", keys)):
+        check_int(argument, number, least=0)
 
 
 def refuse_bare(argument: str, value: object) -> RegardError:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import RegardError
-from regard.masks.checks import Call, check_bool
+from regard.masks.checks import Call, check_bool, check_sizes
 from regard.masks.tensors import Keys, Matrix
 from regard.masks.words import Both, Not, Word
 from regard.shapes import check_int, describe
@@ -54,8 +54,7 @@ def to_sdpa(word: Word, batch: Sequence[int], queries: int, keys: int) -> Tensor
 
     It is the caller's own: what a mask keeps is not handed out.
     """
-    for argument, number in (("queries", queries), ("keys", keys)):
-        check_int(argument, number, least=0)
+    check_sizes(batch, queries, keys)
     device = word.told().device or torch.device("cpu")
     placed = word.place(Call(tuple(batch), queries, keys, device))
     return placed.tile(slice(0, queries), slice(0, keys), device).clone().expand(*batch, queries, keys)

@@ -7,9 +7,8 @@ from itertools import islice, product
 import torch
 from torch import Tensor
 
-from regard.masks.checks import Call
+from regard.masks.checks import Call, check_sizes
 from regard.masks.words import Word
-from regard.shapes import check_int
 
 ALLOWED, FORBIDDEN = "█", "·"
 _DEFAULT, _MOST_QUERIES, _MOST_KEYS, _MOST_PANELS = 8, 48, 96, 8
@@ -21,9 +20,9 @@ def draw(word: Word, queries: int | None, keys: int | None, batch: Sequence[int]
     told, cpu = word.told(), torch.device("cpu")
     queries = _first(queries, told.queries, keys, told.keys)
     keys = _first(keys, told.keys, queries)
-    for argument, number in (("queries", queries), ("keys", keys)):
-        check_int(argument, number, least=0)
-    batch = told.batch if batch is None else tuple(batch)
+    batch = told.batch if batch is None else batch
+    check_sizes(batch, queries, keys)
+    batch = tuple(batch)
     placed = word.to(cpu).place(Call(batch, queries, keys, cpu))
     rows, cols = min(queries, _MOST_QUERIES), min(keys, _MOST_KEYS)
     tile = placed.tile(slice(0, rows), slice(0, cols), cpu).expand(*batch, rows, cols)

@@ -41,7 +41,10 @@ class Mask:
 
     @staticmethod
     def lengths(lengths: Tensor) -> "Mask":
-        """Key j is allowed where j < length; lengths: integer (*leading batch), heads may be missing."""
+        """Key j is allowed where j < length; lengths: integer (*leading batch), heads may be missing.
+
+        Values are not looked at, which would wait for a GPU: a length beyond the keys allows all, one below 1 none.
+        """
         check_integer("Mask.lengths", lengths, "(*leading batch)", 0)
         return Mask(tensors.Lengths.of(lengths, per_query=False))
 

@@ -36,11 +36,12 @@ def merge(parts: Sequence[Attended]) -> Attended:
 
 
 def _check_parts(parts: Sequence[Attended]) -> list[Attended]:
+    given = parts
     parts = list(parts) if isinstance(parts, Iterable) else []
     if not parts:
         raise RegardError(
             "parts",
-            got="no records",
+            got="no records" if isinstance(given, Iterable) else f"one {type(given).__name__}",
             needed="a sequence of at least one Attended",
             repair="Collect the records of regard.inspect over each set of keys.",
         )

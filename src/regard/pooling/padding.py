@@ -33,9 +33,9 @@ class Padding(NamedTuple):
 
         In a training on a GPU what is taken away is a constant to autograd, and nothing is left to do backward, for
         which the host has no time: gradients of tokens without weight are 0 already. A real token that is infinite
-        becomes NaN by it, as it does in torch's kernels for float32 there.
+        becomes NaN by it, as it would in torch's kernels for float32 there, but for no other dtype.
         """
-        if learns and tokens.device.type == ragged.DEVICE:
+        if learns and tokens.dtype == torch.float32 and tokens.device.type == ragged.DEVICE:
             return torch.addcmul(tokens, tokens.detach(), self.hidden, value=-1)
         return tokens * self.real
 

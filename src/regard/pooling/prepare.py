@@ -80,8 +80,11 @@ def checked_callable(
     """A user's score whose result is checked: a wrong shape must not broadcast into nonsense."""
 
     def checked(query: Tensor, key: Tensor) -> Tensor:
-        wanted = (*batch, query.shape[-2], key.shape[-2])
-        return _check_tile("score", score(query, key), wanted, "Return one score per pair, for example query @ key.mT.")
+        tile, wanted = score(query, key), (*batch, query.shape[-2], key.shape[-2])
+        # Of a bias an axis of size 1 is shared; a score for each query or key alone would be a mistake without a word.
+        is_whole = isinstance(tile, Tensor) and tuple(tile.shape[-2:]) == wanted[-2:]
+        repair = "Return one score per pair, for example query @ key.mT."
+        return _check_tile("score", tile, wanted, query.device, is_whole, repair)
 
     return checked
 
@@ -109,15 +112,19 @@ def _checked_bias(
     def checked(queries: Tensor, keys: Tensor) -> Tensor:
         wanted = (*batch, queries.shape[-1], keys.shape[-1])
         repair = "Return a tile for the positions it is given, for example -(queries[:, None] - keys).abs()."
-        return _check_tile("bias", bias(queries, keys), wanted, repair)
+        return _check_tile("bias", bias(queries, keys), wanted, queries.device, True, repair)
 
     return checked
 
 
-def _check_tile(argument: str, tile: object, wanted: tuple[int, ...], repair: str) -> Tensor:
-    """What a callable returned, if it is floating point and broadcasts to (*batch, queries, keys)."""
-    if isinstance(tile, Tensor) and tile.is_floating_point() and _broadcasts(tile.shape, wanted):
-        return tile
+def _check_tile(
+    argument: str, tile: object, wanted: tuple[int, ...], device: torch.device, is_whole: bool, repair: str
+) -> Tensor:
+    """What a callable returned, if it is floating point, there, whole, and broadcasts to (*batch, queries, keys)."""
+    if is_whole and isinstance(tile, Tensor) and tile.is_floating_point() and _broadcasts(tile.shape, wanted):
+        if tile.device == device:
+            return tile
+        repair = f"Make it where the inputs are, on {device}."
     raise RegardError(
         argument,
         got=f"{describe(tile)} from the callable",
