@@ -78,3 +78,13 @@ def test_who_calls_the_file_by_another_name_learns_what_the_system_said(tmp_path
     with pytest.raises(OSError, match="got ") as refused:
         plots.save_as(figure(), tmp_path / "a.svg")
     assert refused.value.strerror == "Is a directory"
+
+
+@pytest.mark.parametrize("name", ["a.svg", "a.PNG", "a"])
+def test_an_ending_that_is_there_is_not_said_twice(tmp_path, name):
+    assert plots.save(figure(), tmp_path / name) == (tmp_path / "a.svg", tmp_path / "a.png")
+
+
+def test_a_folder_is_no_figure(tmp_path):
+    with pytest.raises(RegardError, match=r"stem: got .*, a folder; needed the path of a file"):
+        plots.save(figure(), tmp_path)

@@ -94,3 +94,9 @@ def test_lists_in_lists_are_heads_too():
 def test_numbers_of_numpy_choose_a_layer_and_a_sequence():
     weights = (torch.zeros(2, 3, 4, 4), torch.ones(2, 3, 4, 4))
     assert as_heads(weights, layer=np.int64(1), batch=np.int64(0)).sum() == 48
+
+
+@pytest.mark.parametrize("settings", [{}, {"layer": 1}, {"layer": 0, "batch": 0}])
+def test_layers_that_were_not_asked_for_weights(settings):
+    with pytest.raises(RegardError, match=r"weights: got 2 layers without weights; .*output_attentions=True"):
+        as_heads((None, None), **settings)

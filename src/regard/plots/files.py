@@ -20,8 +20,16 @@ class UnwritableError(RegardError, OSError):
 
 
 def save(figure: Figure, stem: Path | str) -> tuple[Path, Path]:
-    """Write `stem`.svg for the page and `stem`.png for the screen; return both paths."""
+    """Write `stem`.svg for the page and `stem`.png for the screen; return both paths. The stem may have an ending."""
     stem = Path(stem)
+    if stem.is_dir():
+        raise RegardError(
+            "stem",
+            got=f"{stem}, a folder",
+            needed="the path of a file, without its ending",
+            repair=f"Name the figure, for example {stem / 'figure'}.",
+        )
+    stem = stem.with_suffix("") if stem.suffix.lower() in (".svg", ".png") else stem
     vector, raster = stem.with_name(f"{stem.name}.svg"), stem.with_name(f"{stem.name}.png")
     return save_as(figure, vector), save_as(figure, raster)
 

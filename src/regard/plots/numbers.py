@@ -48,9 +48,9 @@ def _as_plain(numbers: object) -> Any:
 
 
 def _refusal(argument: str, got: str, axes: tuple[str, ...]) -> RegardError:
-    return RegardError(
-        argument,
-        got=got,
-        needed=f"numbers of shape ({', '.join(axes)}), at least one along each axis",
-        repair=f"Choose one batch entry and one head first, for example {argument}[0, 0].",
-    )
+    if len(axes) == 1:
+        repair = f"Choose one entry of each other axis first, for example {argument}[:, 0]."
+    else:
+        repair = f"Choose one batch entry and one head first, for example {argument}[0, 0]; a record has weights()."
+    needed = f"numbers of shape ({', '.join(axes)}), at least one along each axis"
+    return RegardError(argument, got=got, needed=needed, repair=repair)

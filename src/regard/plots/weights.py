@@ -32,6 +32,13 @@ def as_heads(weights: Numbers, *, layer: int | None = None, batch: int | None = 
     layers = {
         place: part for place, part in enumerate(parts) if isinstance(part, Tensor | np.ndarray) and part.ndim >= 3
     }
+    if parts and all(part is None for part in parts):
+        raise RegardError(
+            "weights",
+            got=f"{len(parts)} layers without weights",
+            needed="weights of at least one layer",
+            repair='Ask the model for them: output_attentions=True, with attn_implementation="eager".',
+        )
     if layers:
         weights = layers[_layer(layer, list(layers), len(parts))]
     elif layer is not None:
