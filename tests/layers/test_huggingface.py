@@ -13,6 +13,7 @@ from regard import Mask, RegardError, attention_interface
 from regard.scores import Additive
 
 BATCH, HEADS, KV_HEADS, QUERIES, KEYS, DIM, VALUE_DIM = 2, 6, 2, 5, 11, 4, 3
+PACKED = "Say by a 4-D attention_mask which tokens are of one document, or pad the documents, and leave this out."
 
 
 class Module(nn.Module):
@@ -109,6 +110,42 @@ def test_padding_of_two_axes_joins_causality(dtype):
     assert_equal(attention_interface(module, *tensors, real.to(dtype), scaling=0.5)[0], wanted, tensors)
 
 
+@pytest.mark.parametrize(
+    ("rows", "found"),
+    [
+        ([[0.0, 0.0, -1e9, -1e9]], "other numbers than 0 and 1"),
+        ([[1.0, 1.0, 0.5, 0.0]], "other numbers than 0 and 1"),
+        ([[1.0, 1.0, float("nan"), 0.0]], "other numbers than 0 and 1"),
+        ([[0.0, 0.0, 0.0, 0.0, -1e9]], "other numbers than 0 and 1"),  # beyond the keys, and telling all the same
+        ([[0.0, 0.0, 0.0, 0.0]], "nothing but 0"),
+    ],
+)
+def test_two_axes_that_may_be_meant_to_be_added_are_refused(rows, found):
+    tokens, mask = torch.randn(1, 2, 4, 8), torch.tensor(rows)
+    said = (
+        f"attention_mask: got float32 {tuple(mask.shape)} on cpu with {found}; needed a 2-D mask that is True at real "
+        "tokens and False at padding. Write attention_mask.bool() where 1 is a real token, attention_mask == 0 where "
+        "0 is one."
+    )
+    with pytest.raises(RegardError, match=f"^{re.escape(said)}$"):
+        attention_interface(Module(is_causal=False), tokens, tokens, tokens, mask)
+
+
+def test_two_axes_in_floating_point_are_refused_where_they_are_not_read():
+    tokens = torch.randn(1, 2, 4, 8, device="meta")
+    with pytest.raises(
+        RegardError, match=r"attention_mask: got float32 \(1, 4\) on meta with numbers that are not read"
+    ):
+        attention_interface(Module(), tokens, tokens, tokens, torch.ones(1, 4, device="meta"))
+    attention_interface(Module(), tokens, tokens, tokens, torch.ones(1, 4, device="meta").bool())
+
+
+def test_no_sequences_have_no_padding():
+    tokens = torch.randn(0, 2, 4, 8)
+    output, _ = attention_interface(Module(), tokens, tokens, tokens, torch.ones(0, 4))
+    assert output.shape == (0, 4, 2, 8)
+
+
 def test_padding_that_leaves_nothing_gives_zero():
     tensors = heads(KEYS)
     real = torch.ones(BATCH, KEYS, dtype=torch.int64)
@@ -202,6 +239,31 @@ def test_a_cap_of_zero_is_none_and_a_negative_one_is_refused():
         ({"scaling": "a"}, "scaling: got 'a'"),
         ({"scaling": float("nan")}, "scaling: got nan"),
         ({"attention_mask": torch.zeros(2, 1, 5, 11), "position_bias": torch.zeros(3, 4, 4)}, "position_bias: got"),
+        (
+            {"attention_mask": torch.zeros(2, 1, 5, 7)},
+            "attention_mask: got float32 (2, 1, 5, 7) on cpu; needed sizes that broadcast to "
+            "(batch, heads, queries, keys) = (2, 6, 5, 11). Give size 1",
+        ),
+        ({"attention_mask": torch.zeros(2, 2, 5, 13)}, "attention_mask: got float32 (2, 2, 5, 13)"),
+        ({"attention_mask": torch.ones(2, 1, 4, 11).bool()}, "attention_mask: got bool (2, 1, 4, 11)"),
+        (
+            {"attention_mask": torch.ones(2, 1, 5, 13, dtype=torch.int32)},
+            "attention_mask: got int32 (2, 1, 5, 13) on cpu; needed boolean, True may attend; or floating point, "
+            "added to the scores. Write attention_mask.bool() where 1 may attend",
+        ),
+        (
+            {"attention_mask": torch.ones(2, 1, dtype=torch.int64)},
+            "attention_mask: got int64 (2, 1) on cpu; needed (batch, keys) = (2, 11). Pass the mask of all tokens",
+        ),
+        ({"attention_mask": torch.ones(3, 11, dtype=torch.int64)}, "attention_mask: got int64 (3, 11)"),
+        (
+            {"attention_mask": torch.ones(2, 11, device="meta")},
+            "attention_mask: got float32 (2, 11) on meta; needed the device of the query, cpu. "
+            "Move it, for example attention_mask.to(query.device)",
+        ),
+        ({"position_bias": torch.zeros(6, 5, 11, device="meta")}, "position_bias: got float32 (6, 5, 11) on meta"),
+        ({"position_bias": torch.zeros(2, 5, 11)}, "position_bias: got float32 (2, 5, 11) on cpu; needed sizes"),
+        ({"position_bias": torch.zeros(1, 2, 6, 5, 11)}, "position_bias: got float32 (1, 2, 6, 5, 11)"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(settings, said):
@@ -215,3 +277,35 @@ def test_tokens_without_dimensions_are_all_alike():
     query, value = torch.randn(2, 6, 5, 0), torch.randn(2, 6, 5, 3)
     output, _ = attention_interface(Module(is_causal=False), query, query, value, None)
     assert_same(output, value.mean(-2, keepdim=True).expand_as(value).transpose(1, 2))
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int64])
+@pytest.mark.parametrize("mask", [None, torch.zeros(BATCH, 1, QUERIES, KEYS), torch.ones(BATCH, KEYS).bool()])
+def test_a_position_bias_is_a_number_whatever_the_mask(mask, dtype):
+    bias = torch.ones(1, HEADS, QUERIES, KEYS, dtype=dtype)
+    name = str(dtype).removeprefix("torch.")
+    said = (
+        rf"position_bias: got {name} \(1, 6, 5, 11\) on cpu; needed floating point.* Pass a boolean as attention_mask"
+    )
+    with pytest.raises(RegardError, match=said):
+        attention_interface(Module(), *heads(), mask, position_bias=bias)
+
+
+@pytest.mark.parametrize(
+    ("name", "repair"),
+    [
+        ("head_mask", "Use a MultiHeadAttention and its switch_off, or run the model with eager attention."),
+        ("cu_seq_lens_q", PACKED),
+        ("cu_seq_lens_k", PACKED),
+        ("cu_seqlens_q", PACKED),
+        ("cu_seqlens_k", PACKED),
+    ],
+)
+def test_what_would_change_the_result_is_refused_and_the_rest_accepted(name, repair):
+    tensors, given = heads(), torch.tensor([0, 4, 11])
+    said = f"{name}: got int64 (3,) on cpu; needed None, because it is not read. {repair}"
+    with pytest.raises(RegardError, match=f"^{re.escape(said)}$"):
+        attention_interface(Module(), *tensors, None, **{name: given})
+    plain, _ = attention_interface(Module(), *tensors, None)
+    ignored = {name: None, "max_length_q": 7, "position_ids": torch.arange(QUERIES), "use_cache": True}
+    assert_same(attention_interface(Module(), *tensors, None, **ignored)[0], plain)

@@ -3,15 +3,17 @@
 `AttentionInterface.register("regard", regard.attention_interface)` runs the dot product, and
 `functools.partial(regard.attention_interface, score="gaussian")` any other score. A name needs its masks too,
 `AttentionMaskInterface.register("regard", sdpa_mask)`: without that, transformers drops every mask, padding
-included. Their `flash_attention_mask` will do as well, except with a static cache.
+included. Their `flash_attention_mask` will do as well, except with a static cache or packed sequences.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from regard.backends.problem import parameters_of
 from regard.errors import RegardError
 from regard.layers.grouping import heads_problem
 from regard.layers.scoring import as_score
@@ -22,7 +24,15 @@ from regard.scores.dot import check_finite, check_softcap
 from regard.scores.forms import DotForm, Form
 from regard.scores.names import ScoreLike, named_score
 from regard.scores.score import check_equal_dims
-from regard.shapes import check_inputs, check_int, check_tensor, describe
+from regard.shapes import FLOATS, broadcast_batch, check_inputs, check_int, check_tensor, describe
+from regard.watched import is_readable
+
+PACKED = "Say by a 4-D attention_mask which tokens are of one document, or pad the documents, and leave this out."
+# What a model may pass that changes the result, and what to do instead.
+REFUSED = {
+    "head_mask": "Use a MultiHeadAttention and its switch_off, or run the model with eager attention.",
+    **dict.fromkeys(("cu_seq_lens_q", "cu_seq_lens_k", "cu_seqlens_q", "cu_seqlens_k"), PACKED),
+}
 
 
 def attention_interface(
@@ -50,7 +60,9 @@ def attention_interface(
         key: (batch, kv_heads, keys, dim); kv_heads divides heads.
         value: (batch, kv_heads, keys, value_dim).
         attention_mask: None; 4-D boolean, True may attend; 4-D floating point, added to the scores; or 2-D (batch,
-            keys), zero at padding. Keys beyond those that exist are cut off.
+            keys), True or 1 at real tokens, False or 0 at padding. Keys beyond those that exist are cut off. A 2-D
+            mask in floating point might be meant to be added: it is refused unless it holds ones, and zeros at most
+            beside them, and always where that cannot be seen without waiting: on a GPU, and under torch.compile.
         dropout: applied whenever it is above 0.
         scaling: the factor of the dot product; 1 / sqrt(dim) by default.
         is_causal: whether a query sees no later key, where no 4-D mask says so; the last query stands at the last key.
@@ -58,8 +70,10 @@ def attention_interface(
         softcap: bends the scores smoothly into (-softcap, softcap).
         sliding_window: how many keys back a query sees, itself included, where no 4-D mask says so.
         s_aux: logits of a sink for each head, (heads,): mass that goes to no key.
-        position_bias: added to the scores, broadcastable to (batch, heads, queries, keys).
-        kwargs: everything else a model passes; `output_attentions=True` asks for weights.
+        position_bias: added to the scores, floating point, broadcastable to (batch, heads, queries, keys).
+        kwargs: everything else a model passes; `output_attentions=True` asks for weights. `head_mask` and the
+            `cu_seq_lens_q` and `cu_seq_lens_k` of packed sequences are refused unless None. The rest is not read,
+            `position_ids` included: packed sequences see each other unless a 4-D mask keeps them apart.
 
     Returns:
         (batch, queries, heads, value_dim) and None, or the weights (batch, heads, queries, keys).
@@ -70,13 +84,20 @@ def attention_interface(
     _check_heads(query, key, value)
     for name, given in (("attention_mask", attention_mask), ("s_aux", s_aux), ("position_bias", position_bias)):
         _check_optional(name, given)
+    for name, repair in REFUSED.items():
+        if kwargs.get(name) is not None:
+            raise RegardError(name, got=describe(kwargs[name]), needed="None, because it is not read", repair=repair)
     query, key, value = (to_autocast(x) for x in (query, key, value))
     if is_causal is None:
         is_causal = getattr(module, "is_causal", True)
+    form, sink = _form(query, key, score, scaling, softcap)
+    sizes = _sizes(form, value)
+    if attention_mask is not None:
+        _check_mask(attention_mask, sizes, value.device)
     mask, bias = _mask_and_bias(attention_mask, query.shape[-2], key.shape[-2], is_causal, sliding_window)
     if position_bias is not None:
-        bias = position_bias if bias is None else _sum(bias, position_bias)
-    form, sink = _form(query, key, score, scaling, softcap)
+        _check_position_bias(position_bias, sizes, value.device)
+        bias = position_bias if bias is None else bias + position_bias
     if s_aux is not None:
         sink = _checked_sink(s_aux, query)
     problem, sink = heads_problem(form, value, sink, Settings(mask, bias, dropout))
@@ -116,13 +137,6 @@ def _mask_and_bias(
     mask = _by_position(queries, is_causal, sliding_window)
     if attention_mask is None:
         return mask, None
-    if attention_mask.ndim != 2:
-        raise RegardError(
-            "attention_mask",
-            got=describe(attention_mask),
-            needed="4-D (batch, heads or 1, queries, keys) or 2-D (batch, keys)",
-            repair="Add axes of size 1 where it is shared.",
-        )
     padding = Mask.keys(attention_mask[:, :keys] != 0)
     return (padding if mask is None else padding & mask), None
 
@@ -136,17 +150,96 @@ def _by_position(queries: int, is_causal: bool, sliding_window: int | None) -> M
     return Mask.causal(align="lower_right") if is_causal and queries > 1 else None
 
 
-def _sum(attention_mask: Tensor, position_bias: Tensor) -> Tensor:
-    """What both add to the scores."""
-    try:
-        return attention_mask + position_bias
-    except RuntimeError:
+def _sizes(form: Form, value: Tensor) -> tuple[int, ...]:
+    """(batch, heads, queries, keys), the heads those of the queries."""
+    batch = form.query.shape[:-3]
+    for tensor in (form.key, value, *parameters_of(form)):
+        batch = broadcast_batch("key", batch, tensor.shape[:-3])
+    return (*batch, *form.query.shape[-3:-1], value.shape[-2])
+
+
+def _check_mask(mask: Tensor, sizes: tuple[int, ...], device: torch.device) -> None:
+    keys = sizes[-1]
+    if mask.ndim not in (2, 4):
+        raise RegardError(
+            "attention_mask",
+            got=describe(mask),
+            needed="4-D (batch, heads or 1, queries, keys) or 2-D (batch, keys)",
+            repair="Add axes of size 1 where it is shared.",
+        )
+    _check_device("attention_mask", mask, device)
+    if mask.ndim == 2:
+        if mask.shape[0] not in (1, sizes[0]) or mask.shape[1] < keys:
+            raise RegardError(
+                "attention_mask",
+                got=describe(mask),
+                needed=f"(batch, keys) = {(sizes[0], keys)}",
+                repair="Pass the mask of all tokens so far, those in the cache included, a row for each sequence.",
+            )
+        _check_padding(mask)
+        return
+    if mask.dtype != torch.bool and mask.dtype not in FLOATS:
+        raise RegardError(
+            "attention_mask",
+            got=describe(mask),
+            needed="boolean, True may attend; or floating point, added to the scores",
+            repair="Write attention_mask.bool() where 1 may attend and 0 may not.",
+        )
+    _check_fits("attention_mask", mask, mask[..., :keys].shape, sizes)
+
+
+def _check_padding(mask: Tensor) -> None:
+    """Refuse a 2-D mask that may be meant to be added: read as padding, it would say the opposite."""
+    if not mask.is_floating_point():
+        return
+    if not is_readable(mask):
+        found = "numbers that are not read on a GPU or under torch.compile"
+    elif not ((mask == 0) | (mask == 1)).all():
+        found = "other numbers than 0 and 1"
+    elif mask.numel() and not mask.any():
+        found = "nothing but 0"
+    else:
+        return
+    raise RegardError(
+        "attention_mask",
+        got=f"{describe(mask)} with {found}",
+        needed="a 2-D mask that is True at real tokens and False at padding",
+        repair="Write attention_mask.bool() where 1 is a real token, attention_mask == 0 where 0 is one.",
+    )
+
+
+def _check_position_bias(bias: Tensor, sizes: tuple[int, ...], device: torch.device) -> None:
+    _check_device("position_bias", bias, device)
+    if bias.dtype not in FLOATS:
         raise RegardError(
             "position_bias",
-            got=f"{describe(position_bias)} beside an attention_mask {describe(attention_mask)}",
-            needed="shapes that broadcast to (batch, heads, queries, keys), on one device",
-            repair="Give size 1 to the axes it is shared over.",
-        ) from None
+            got=describe(bias),
+            needed="floating point: it is added to the scores",
+            repair="Pass a boolean as attention_mask; write position_bias.float() for numbers.",
+        )
+    _check_fits("position_bias", bias, bias.shape, sizes)
+
+
+def _check_device(name: str, given: Tensor, device: torch.device) -> None:
+    if given.device != device:
+        raise RegardError(
+            name,
+            got=describe(given),
+            needed=f"the device of the query, {device}",
+            repair=f"Move it, for example {name}.to(query.device).",
+        )
+
+
+def _check_fits(name: str, given: Tensor, used: Sequence[int], sizes: tuple[int, ...]) -> None:
+    """used: the shape of the part that is used, which must broadcast."""
+    pairs = zip(reversed(used), reversed(sizes), strict=False)
+    if len(used) > len(sizes) or not all(have in (1, want) for have, want in pairs):
+        raise RegardError(
+            name,
+            got=describe(given),
+            needed=f"sizes that broadcast to (batch, heads, queries, keys) = {sizes}",
+            repair="Give size 1 to the axes it is shared over; heads are those of the query.",
+        )
 
 
 def _check_optional(name: str, given: object) -> None:
