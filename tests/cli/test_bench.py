@@ -3,8 +3,10 @@
 import subprocess
 import sys
 from types import SimpleNamespace
+from typing import get_args
 
 import pytest
+import torch
 
 from regard.cli import bench
 from regard.cli.app import run
@@ -23,7 +25,8 @@ def called(monkeypatch):
     return calls
 
 
-def test_suites_and_device_arrive(called):
+def test_suites_and_device_arrive(called, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     root = bench.checkout()
     assert root is not None
     assert (root / "benchmarks" / "report.py").is_file()
@@ -34,7 +37,7 @@ def test_suites_and_device_arrive(called):
 def test_its_status_is_that_of_the_benchmarks(called):
     called.status = 1
     with pytest.raises(SystemExit) as left:
-        run(["bench", "nosuch"])
+        run(["bench", "dot"])
     assert left.value.code == 1
 
 
@@ -45,4 +48,27 @@ def test_without_a_checkout_one_sentence_says_so(called, monkeypatch, tmp_path, 
         "regard: bench: got an installed package, which has no benchmarks; needed a checkout of the project, "
         "installed from there. Clone it and run make bench.\n"
     )
+    assert called.commands == []
+
+
+def test_without_a_gpu_one_sentence_says_so(called, monkeypatch, capsys):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert run(["bench", "--cuda", "dot"]) == 2
+    assert capsys.readouterr().err == (
+        "regard: cuda: got a machine on which torch finds no GPU; needed one with CUDA. "
+        "Leave --cuda out, or see what regard doctor finds.\n"
+    )
+    assert called.commands == []
+
+
+def test_help_and_refusal_have_the_list_of_the_benchmarks(called, monkeypatch, capsys):
+    from benchmarks.__main__ import SUITES
+
+    monkeypatch.setenv("COLUMNS", "200")
+    assert get_args(bench.Suite) == tuple(SUITES)
+    assert run(["bench", "--help"]) == 0
+    assert f"[choices: {', '.join(SUITES)}]" in capsys.readouterr().out
+    assert run(["bench", "nosuch"]) == 2
+    choices = ", ".join(f'"{name}"' for name in SUITES)
+    assert f'Invalid value "nosuch" for SUITES. Choose from: {choices}.' in capsys.readouterr().err
     assert called.commands == []

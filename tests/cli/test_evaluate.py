@@ -90,3 +90,17 @@ def test_json_is_all_there_is_on_standard_output(monkeypatch, capsys):
 def test_an_effort_without_end_is_refused_before_a_model_is_loaded(flag, number, capsys):
     assert run(["evaluate", "no model", "--corpus", "dates", flag, number]) == 2
     assert f"regard: {flag[2:].replace('-', '_')}: got {number}; needed from 1 to " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flag", "models"), [("--out", ("model",)), ("--figure", ("model",)), ("--out", ("m", "model"))]
+)
+def test_a_model_is_not_overwritten(flag, models, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    kept = tmp_path / "model" / "source.vocabulary"
+    kept.parent.mkdir()
+    kept.write_text("precious")
+    assert run(["evaluate", *models, "--pairs", "p.tsv", flag, "model/source.vocabulary"]) == 2
+    said = "got model/source.vocabulary, which is read; needed another file. It would be overwritten."
+    assert capsys.readouterr() == ("", f"regard: {flag[2:]}: {said}\n")
+    assert kept.read_text() == "precious"

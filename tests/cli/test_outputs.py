@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from regard.cli.outputs import check_can_write
+from regard.cli.outputs import check_can_write, check_not_read
 from regard.errors import RegardError
 
 
@@ -48,3 +48,30 @@ def test_what_is_read_is_not_written(tmp_path):
     data.touch()
     with pytest.raises(RegardError, match=r"predictions: got .*data\.csv, which is read; needed another file"):
         check_can_write((None, data), out=None, predictions=tmp_path / "." / "data.csv")
+
+
+def test_a_folder_that_is_read_is_not_written_into(tmp_path):
+    model = tmp_path / "model"
+    model.mkdir()
+    (tmp_path / "same").symlink_to(model)
+    for path in (model / "new", tmp_path / "same" / "new", model / "training" / "log"):
+        with pytest.raises(RegardError) as refusal:
+            check_not_read((None, model), out=path, figure=None)
+        assert str(refusal.value) == (
+            f"out: got {path} in the folder {model}, which is read; needed a place outside it. Choose another folder."
+        )
+    with pytest.raises(RegardError, match=rf"^out: got {model}, which is read; needed another file"):
+        check_not_read((model,), out=model)
+    check_not_read((model,), out=tmp_path / "model.json", figure=tmp_path / "modelling" / "x")
+
+
+def test_a_link_to_what_is_read_is_not_written(tmp_path):
+    """A link to a file of the folder, and a file that the folder only links to."""
+    model, kept = tmp_path / "model", tmp_path / "kept.json"
+    model.mkdir()
+    kept.touch()
+    (model / "model.json").symlink_to(kept)
+    (tmp_path / "link").symlink_to(model / "model.json")
+    for path in (kept, tmp_path / "link", model / "model.json"):
+        with pytest.raises(RegardError, match=rf"^out: got {path}, which is read; needed another file"):
+            check_can_write((model,), out=path)

@@ -76,6 +76,31 @@ def test_a_mistake_is_one_line(arguments, said, capsys):
     assert printed.err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--output", "{}/model.json"),
+        ("--output", "{}/new.txt"),
+        ("--alignment", "json", "--alignment-out", "{}/model.json"),
+        ("--alignment", "svg", "--alignment-out", "{}"),
+        ("--alignment", "svg", "--alignment-out", "{}/look.svg"),
+    ],
+)
+@pytest.mark.parametrize("voting", [False, True])
+def test_a_model_is_not_written_into(folder, tmp_path, flags, voting, capsys):
+    link = tmp_path / "link"
+    link.symlink_to(folder)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    models = [str(tmp_path / "other"), "ab", "--ensemble", str(folder)] if voting else [str(folder), "ab"]
+    assert run(["translate", *models, *(flag.format(link) for flag in flags)]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith(f"regard: {flags[-2][2:].replace('-', '_')}: got {flags[-1].format(link)}")
+    assert ", which is read; needed " in printed.err
+    assert printed.err.count("\n") == 1
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
 def test_a_reader_that_leaves_ends_it_quietly_and_the_locale_does_not_matter(folder):
     code = "from regard.cli import main; main()"
     with subprocess.Popen(

@@ -7,6 +7,7 @@ from importlib.metadata import version
 
 from cyclopts import App, CycloptsError
 
+from regard.cli.as_typed import refuse_guesses
 from regard.cli.bench import bench
 from regard.cli.doctor import doctor
 from regard.cli.evaluate import evaluate
@@ -32,6 +33,7 @@ app = App(
     help_format="plaintext",
     help_epilogue="regard VERB --help shows examples. An error is one sentence; with --debug, its traceback too.",
     version=lambda: version("regard"),
+    config=refuse_guesses,  # for every verb at once
     suppress_keyboard_interrupt=False,  # `run` says so
 )
 # A verb imports what it needs when it runs, so that the help does not wait for torch.

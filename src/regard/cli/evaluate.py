@@ -55,7 +55,7 @@ def evaluate(
     """
     from regard.translation.evaluation.report import Wishes, run
 
-    check_can_write((source, target, pairs), out=out, figure=figure)
+    check_can_write((model, other, source, target, pairs), out=out, figure=figure)
     wishes = Wishes(
         models=(model,) if other is None else (model, other),
         source=source,

@@ -10,9 +10,9 @@ from regard.errors import RegardError
 def check_can_write(read: Iterable[Path | None] = (), **paths: Path | None) -> None:
     """Refuse a file that could not be written: its folder is missing or closed, or it is a folder or read as well.
 
-    read: the files that the command reads. paths: the flag and its file; None where it was not given.
+    read: the files and folders that the command reads. paths: the flag and its file; None where it was not given.
     """
-    reading = {path.resolve() for path in read if path is not None}
+    check_not_read(read, **paths)
     writing: dict[Path, str] = {}
     for flag, path in paths.items():
         if path is None:
@@ -25,10 +25,6 @@ def check_can_write(read: Iterable[Path | None] = (), **paths: Path | None) -> N
                 needed="another file",
                 repair="One would overwrite the other.",
             )
-        if path.resolve() in reading:
-            raise RegardError(
-                flag, got=f"{path}, which is read", needed="another file", repair="It would be overwritten."
-            )
         reason = _reason(path)
         if reason is not None:
             raise RegardError(
@@ -39,6 +35,26 @@ def check_can_write(read: Iterable[Path | None] = (), **paths: Path | None) -> N
                 if path.is_dir()
                 else f"Choose another path, or make the folder first: mkdir -p {path.parent}",
             )
+
+
+def check_not_read(read: Iterable[Path | None], **paths: Path | None) -> None:
+    """Refuse a file or folder that is read, or that lies in a folder which is; links are followed."""
+    writing = {flag: path for flag, path in paths.items() if path is not None}
+    for there in (path for path in read if path is not None):
+        inside = {path.resolve() for path in there.iterdir()} if there.is_dir() else set()
+        for flag, path in writing.items():
+            target = path.resolve()
+            if target == there.resolve() or target in inside:
+                raise RegardError(
+                    flag, got=f"{path}, which is read", needed="another file", repair="It would be overwritten."
+                )
+            if there.is_dir() and target.is_relative_to(there.resolve()):
+                raise RegardError(
+                    flag,
+                    got=f"{path} in the folder {there}, which is read",
+                    needed="a place outside it",
+                    repair="Choose another folder.",
+                )
 
 
 def _reason(path: Path) -> str | None:

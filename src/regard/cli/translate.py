@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from regard.cli.outputs import check_can_write
+from regard.cli.outputs import check_can_write, check_not_read
 
 # Of these there may be a folder full, which is made where it is not there.
 PICTURES = ("svg", "png")
@@ -51,6 +51,7 @@ def translate(
     """
     from regard.translation.piping import Wishes, run
 
+    check_not_read((model, *ensemble), output=output, alignment_out=alignment_out)
     check_can_write(output=output, alignment_out=None if alignment in PICTURES else alignment_out)
     run(
         Wishes(

@@ -57,15 +57,29 @@ def test_a_file_has_a_line_for_every_sentence(translator, translations, tmp_path
     assert lines[2]["source"] == list("dab▁a▁cab")
 
 
-def test_pictures_are_numbered(translator, translations, tmp_path):
+def test_pictures_are_numbered(translator, translations, tmp_path, capsys):
     best = translations[0]
     with aligner(Wishes(MODEL, alignment="svg", alignment_out=tmp_path / "a.svg"), translator) as align:
         for number, one in enumerate([best, best, translations[1], best]):
             assert align(number // 2 * 2, one) == ""  # the second is another translation of the first sentence
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a-3.svg", "a.svg"]
+    assert capsys.readouterr().err == ""  # another of the n best was drawn
     with aligner(Wishes(MODEL, alignment="svg", alignment_out=tmp_path / "all"), translator) as align:
         align(4, best)
     assert [path.name for path in (tmp_path / "all").iterdir()] == ["5.svg"]
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("numbers", "named"), [([0], "1"), ([0, 2], "1, 3"), (range(20), "1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and others")]
+)
+def test_what_cannot_be_drawn_is_told_in_one_line(translator, translations, numbers, named, tmp_path, capsys):
+    with aligner(Wishes(MODEL, alignment="svg", alignment_out=tmp_path / "a.svg"), translator) as align:
+        for number in numbers:
+            assert align(number, translations[1]) == ""
+    said = f"regard: nothing to draw for sentence {named}: it or its translation is empty.\n"
+    assert capsys.readouterr() == ("", said)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_place_that_cannot_be_written_is_refused(translator, translations, tmp_path):

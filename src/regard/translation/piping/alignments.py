@@ -1,5 +1,6 @@
 """Where alignments go: behind their translation, into a file of their own, or into pictures."""
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,8 @@ NOTHING = Alignment((), (), torch.zeros(0, 0))  # of an empty sentence
 FORMATS = {"pharaoh": to_pharaoh, "json": to_json}
 # A translation has no tab in it, so what follows one is found again.
 SEPARATOR = "\t"
+# So many sentences without a picture are named.
+MOST_TOLD = 10
 
 Align = Callable[[int, Translation], str]
 
@@ -31,7 +34,9 @@ def aligner(wishes: Wishes, translator: Translator) -> Iterator[Align]:
     of_tokens = _of_tokens(wishes.alignment_of, translator)
     if wishes.alignment in PICTURES:
         assert wishes.alignment_out is not None
-        yield _pictures(wishes.alignment_out, wishes.alignment, of_tokens)
+        pictures = _Pictures(wishes.alignment_out, wishes.alignment, of_tokens)
+        yield pictures.write
+        pictures.tell_what_is_missing()
         return
     to_line = FORMATS[wishes.alignment]
     if wishes.alignment_out is None:
@@ -58,28 +63,39 @@ def _alignment(translation: Translation, of_tokens: bool) -> Alignment:
     return NOTHING if found is None else found
 
 
-def _pictures(out: Path, ending: str, of_tokens: bool) -> Align:
+class _Pictures:
     """One picture of the best translation of every sentence; a path with an ending names the first of them."""
-    names_a_file = out.suffix.lower() == f".{ending}"
-    try:
-        make_folder(out.parent if names_a_file else out)
-    except RegardError as refusal:
-        raise refusal.about("alignment_out") from None
-    drawn: set[int] = set()
 
-    def write(number: int, translation: Translation) -> str:
-        alignment = _alignment(translation, of_tokens)
-        if number in drawn or not alignment.source_words or not alignment.target_words:
-            return ""  # another of the n best, or nothing to draw
-        drawn.add(number)
-        if names_a_file:
-            path = out if number == 0 else out.with_name(f"{out.stem}-{number + 1}{out.suffix}")
-        else:
-            path = out / f"{number + 1}.{ending}"
+    def __init__(self, out: Path, ending: str, of_tokens: bool) -> None:
+        self._out, self._ending, self._of_tokens = out, ending, of_tokens
+        self._names_a_file = out.suffix.lower() == f".{ending}"
+        self._drawn: dict[int, bool] = {}
         try:
-            draw(alignment, path)
-        except OSError as refusal:
-            raise unwritable("alignment_out", path, refusal) from None
+            make_folder(out.parent if self._names_a_file else out)
+        except RegardError as refusal:
+            raise refusal.about("alignment_out") from None
+
+    def write(self, number: int, translation: Translation) -> str:
+        if self._drawn.get(number):
+            return ""  # another of the n best
+        alignment = _alignment(translation, self._of_tokens)
+        self._drawn[number] = bool(alignment.source_words and alignment.target_words)
+        if self._drawn[number]:
+            path = self._path(number)
+            try:
+                draw(alignment, path)
+            except OSError as refusal:
+                raise unwritable("alignment_out", path, refusal) from None
         return ""
 
-    return write
+    def tell_what_is_missing(self) -> None:
+        """One line, however many sentences there are: blank ones are common in files."""
+        missing = [str(number + 1) for number, drawn in self._drawn.items() if not drawn]
+        if missing:
+            which = ", ".join(missing[:MOST_TOLD]) + (" and others" if len(missing) > MOST_TOLD else "")
+            print(f"regard: nothing to draw for sentence {which}: it or its translation is empty.", file=sys.stderr)
+
+    def _path(self, number: int) -> Path:
+        if not self._names_a_file:
+            return self._out / f"{number + 1}.{self._ending}"
+        return self._out if number == 0 else self._out.with_name(f"{self._out.stem}-{number + 1}{self._out.suffix}")
