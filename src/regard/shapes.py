@@ -67,6 +67,12 @@ def broadcast_batch(argument: str, first: Sequence[int], second: Sequence[int]) 
     return tuple(merged)
 
 
+def broadcasts(shape: Sequence[int], wanted: Sequence[int]) -> bool:
+    """Whether each axis, from the right, is equal or 1."""
+    pairs = zip(reversed(shape), reversed(wanted), strict=False)
+    return len(shape) <= len(wanted) and all(have in (1, want) for have, want in pairs)
+
+
 def common_batch(*tensors: Tensor, argument: str = "batch") -> tuple[int, ...]:
     """The batch shape of tensors (*batch, _, _) of equal rank; argument: what an error is about.
 

@@ -24,7 +24,7 @@ from regard.scores.dot import check_finite, check_softcap
 from regard.scores.forms import DotForm, Form
 from regard.scores.names import ScoreLike, named_score
 from regard.scores.score import check_equal_dims
-from regard.shapes import FLOATS, broadcast_batch, check_inputs, check_int, check_tensor, describe
+from regard.shapes import FLOATS, broadcast_batch, broadcasts, check_inputs, check_int, check_tensor, describe
 from regard.watched import is_readable
 
 PACKED = "Say by a 4-D attention_mask which tokens are of one document, or pad the documents, and leave this out."
@@ -232,8 +232,7 @@ def _check_device(name: str, given: Tensor, device: torch.device) -> None:
 
 def _check_fits(name: str, given: Tensor, used: Sequence[int], sizes: tuple[int, ...]) -> None:
     """used: the shape of the part that is used, which must broadcast."""
-    pairs = zip(reversed(used), reversed(sizes), strict=False)
-    if len(used) > len(sizes) or not all(have in (1, want) for have, want in pairs):
+    if not broadcasts(used, sizes):
         raise RegardError(
             name,
             got=describe(given),

@@ -1,6 +1,6 @@
 """From the arguments of a call to the problem that backends run: every check is made here, once."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -13,7 +13,7 @@ from regard.masks.placed import Placed
 from regard.scores.forms import CallableForm, DotForm, Form
 from regard.scores.names import ScoreLike, check_score, named_score
 from regard.scores.score import Score
-from regard.shapes import FLOATS, check_inputs, common_batch, describe, have_one_shape, is_autocast, is_cast
+from regard.shapes import FLOATS, broadcasts, check_inputs, common_batch, describe, have_one_shape, is_autocast, is_cast
 
 
 class Settings(NamedTuple):
@@ -121,7 +121,7 @@ def _check_tile(
     argument: str, tile: object, wanted: tuple[int, ...], device: torch.device, is_whole: bool, repair: str
 ) -> Tensor:
     """What a callable returned, if it is floating point, there, whole, and broadcasts to (*batch, queries, keys)."""
-    if is_whole and isinstance(tile, Tensor) and tile.is_floating_point() and _broadcasts(tile.shape, wanted):
+    if is_whole and isinstance(tile, Tensor) and tile.is_floating_point() and broadcasts(tile.shape, wanted):
         if tile.device == device:
             return tile
         repair = f"Make it where the inputs are, on {device}."
@@ -131,11 +131,6 @@ def _check_tile(
         needed=f"a floating-point tensor that broadcasts to (*batch, queries, keys) = {wanted}",
         repair=repair,
     )
-
-
-def _broadcasts(shape: Sequence[int], wanted: Sequence[int]) -> bool:
-    pairs = zip(reversed(shape), reversed(wanted), strict=False)
-    return len(shape) <= len(wanted) and all(have in (1, want) for have, want in pairs)
 
 
 def to_autocast(tensor: Tensor) -> Tensor:
@@ -167,7 +162,7 @@ def _place_bias(bias: Bias, shape: tuple[int, ...], device: torch.device) -> Bia
             needed=f"a bias on {device}, like the query",
             repair="Move it, for example bias.to(query.device).",
         )
-    if not _broadcasts(bias.shape, shape):
+    if not broadcasts(bias.shape, shape):
         raise RegardError(
             "bias",
             got=f"shape {tuple(bias.shape)}",
