@@ -214,26 +214,6 @@ def test_it_refuses_what_is_empty(empty):
         regard.attend(*leaves, backend="torch")
 
 
-@pytest.mark.parametrize(
-    ("lengths", "handed_over", "masked"),
-    [((128, 300), 300, True), ((300, 300), 300, False), ((512, 512), 512, False), ((0, 0), 512, True)],
-    ids=["of both", "alike", "whole", "none"],
-)
-def test_keys_that_nobody_may_see_are_not_handed_over(monkeypatch, lengths, handed_over, masked):
-    seen = []
-
-    def spy(query, key, value, mask, *rest, **options):
-        seen.append((key.shape[-2], value.shape[-2], mask is not None))
-        return scaled_dot_product_attention(query, key, value, mask, *rest, **options)
-
-    monkeypatch.setattr(torch_sdpa.functional, "scaled_dot_product_attention", spy)
-    leaves = tokens(QUERIES, DIM, 2), tokens(512, DIM, 2), tokens(512, VALUE + 6, 2)
-    mask = Mask.lengths(torch.tensor(lengths))
-    ours = regard.attend(*leaves, mask=mask, backend="torch")
-    assert seen == [(handed_over, handed_over, masked)]
-    assert_equal_with_gradients(ours, regard.attend(*leaves, mask=mask, backend="reference"), leaves, keys=handed_over)
-
-
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("said", ["mask", "bias", "both"])

@@ -123,7 +123,7 @@ def test_gradients_and_other_keys_attend(calls):
         layer(tokens[None])
         layer(tokens[:0])
         layer(torch.randn(1, module.MOST_TOKENS["cpu"] + 1, DIM))
-        layer(torch.randn(module.MANY_NUMBERS // (8 * DIM) + 1, 8, DIM))
+        layer(torch.randn(module.MUCH_WORK // (8 * DIM**2) + 1, 8, DIM))
         with torch.autocast("cpu"):
             layer(tokens)
     assert calls == []

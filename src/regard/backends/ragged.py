@@ -15,7 +15,7 @@ from torch import Tensor
 
 from regard.backends.problem import may_be_differentiated
 from regard.keeping import find
-from regard.masks.placed import Both, Lengths, Placed
+from regard.masks.placed import Lengths, Placed, condition_on_keys
 from regard.watched import is_plain, is_watched
 
 
@@ -101,8 +101,10 @@ def line_of(
     """Inputs (batch, heads, tokens, dim) under a mask of lengths, causal or not; None where the kernels do not fit."""
     if query.device.type != DEVICE or query.dtype not in DTYPES:
         return None
-    lengths, causal = _lengths_of(mask)
-    if lengths is None or lengths.lengths.shape[1:] != (1, 1, 1) or not _is_able(query.device) or is_watched():
+    lengths, causal = condition_on_keys(mask)
+    if type(lengths) is not Lengths or lengths.lengths.shape[1:] != (1, 1, 1):
+        return None
+    if not _is_able(query.device) or is_watched():
         return None
     strides = query.stride(), key.stride(), value.stride()
     rows_each = _rows_each(query.shape, key.shape, value.shape, *strides, query.element_size())
@@ -206,16 +208,6 @@ def _pieces(batch: int, rows_each: int, queries: int, keys: int, device: torch.d
 
 def _takes_flash(query: Tensor, causal: bool) -> bool:
     return query.dtype in HALVES and not causal
-
-
-def _lengths_of(mask: Placed) -> tuple[Lengths | None, bool]:
-    """The lengths of a mask that says no more than these, and whether it is causal beside them."""
-    if type(mask) is Lengths:
-        return mask, False
-    if isinstance(mask, Both):
-        one, other = (mask.left, mask.right) if isinstance(mask.left, Lengths) else (mask.right, mask.left)
-        return (one, True) if isinstance(one, Lengths) and other.is_plain_causal else (None, False)
-    return None, False
 
 
 def _is_able(device: torch.device) -> bool:

@@ -7,7 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from regard.backends.problem import FEW_NUMBERS, Bias, Problem
+from regard.backends import one_by_one
+from regard.backends.pages import hold_pages
+from regard.backends.problem import Bias, Problem
 from regard.backends.ragged import Line, line_of
 from regard.masks.placed import Placed
 from regard.scores.forms import DotForm
@@ -39,7 +41,7 @@ def refuse(problem: Problem, log_mass: bool) -> str | None:
         return reason
     if mask is not None and _is_made_for_pairs(mask, bias) and _line(problem) is None:
         entries = _mask_entries(problem, mask)
-        if entries > MOST_ENTRIES:
+        if entries > MOST_ENTRIES and one_by_one.runs_of(problem) is None:
             return f"the mask would be materialised with {entries} entries, more than {MOST_ENTRIES}"
     query, key, value = form.query, form.key, problem.value
     if problem.dropout and value.device.type == "cpu" and problem.work > MOST_ENTRIES:
@@ -56,6 +58,9 @@ def run(problem: Problem) -> tuple[Tensor, None]:
     line = _line(problem)
     if line is not None:
         return line.pool(), None
+    runs = one_by_one.runs_of(problem)
+    if runs is not None:
+        return _pool_runs(problem, runs), None
     problem = problem.without_padding()
     form, mask = problem.form, problem.mask
     assert isinstance(form, DotForm)
@@ -64,11 +69,18 @@ def run(problem: Problem) -> tuple[Tensor, None]:
     alive = None
     if allowed is not None and allowed.device.type != "cpu" and not _blank_where_hidden(problem, allowed):
         allowed, alive = _give_every_row_a_key(allowed)
-    value = problem.value
-    if allowed is not None:
-        form, value, allowed = _without_tail(form, value, allowed)
-    output = _call(form, value, allowed, problem.dropout, causal)
+    output = _call(form, problem.value, allowed, problem.dropout, causal)
     return (output if alive is None else output.masked_fill(~alive, 0.0)), None
+
+
+def _pool_runs(problem: Problem, runs: list[one_by_one.Run]) -> Tensor:
+    form = problem.form
+    assert isinstance(form, DotForm)
+    outputs = [
+        _call(form._replace(query=query, key=key), value, None, problem.dropout, causal)
+        for query, key, value, causal in runs
+    ]
+    return one_by_one.joined(outputs)
 
 
 def _line(problem: Problem) -> Line | None:
@@ -91,27 +103,6 @@ def _allowed(problem: Problem) -> Tensor | None:
     assert isinstance(problem.bias, Tensor)
     bias = problem.bias.to(problem.value.dtype)
     return bias if allowed is None else bias.masked_fill(~allowed, -math.inf)
-
-
-def _without_tail(form: DotForm, value: Tensor, allowed: Tensor) -> tuple[DotForm, Tensor, Tensor | None]:
-    """Without the keys behind the last one that any query may see, and without a mask that hides nothing more."""
-    keys = value.shape[-2]
-    if (
-        torch.compiler.is_compiling()
-        or value.numel() < FEW_NUMBERS
-        or allowed.dtype != torch.bool
-        or allowed.shape[-2:] != (1, keys)
-        or not is_readable(value)
-    ):
-        return form, value, allowed
-    seen = allowed.reshape(-1, keys)
-    if bool(seen[:, -1].any()):
-        return form, value, None if bool(seen.all()) else allowed
-    stop = keys - int(seen.any(0).flip(0).byte().argmax())
-    if stop == keys:  # nobody sees anything
-        return form, value, allowed
-    left = None if bool(seen[:, :stop].all()) else allowed[..., :stop]
-    return form._replace(key=form.key[..., :stop, :]), value[..., :stop, :], left
 
 
 def _blank_where_hidden(problem: Problem, allowed: Tensor) -> bool:
@@ -157,9 +148,11 @@ def _call(form: DotForm, value: Tensor, allowed: Tensor | None, dropout: float, 
         allowed = None if allowed is None else _four(allowed)
     if not torch._C._are_functorch_transforms_active():  # which have a rule for the other kernel alone
         query, key, value = (_ready(x) for x in _of_one_width(query, key, value))
-    if allowed is None and is_readable(value):
-        allowed = everything(query, key, causal=causal)
-        causal = causal and allowed is None
+    if is_readable(value):
+        hold_pages()
+        if allowed is None:
+            allowed = everything(query, key, causal=causal)
+            causal = causal and allowed is None
     output = functional.scaled_dot_product_attention(
         query, key, value, allowed, dropout, causal, scale=form.scale, enable_gqa=grouped
     )

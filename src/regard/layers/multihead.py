@@ -12,12 +12,13 @@ from regard.layers.gate import checked_gate, switch
 from regard.layers.grouping import heads_problem
 from regard.layers.memory import Memory, check_pairs
 from regard.layers.one_call import one_call
+from regard.layers.product import product_of
 from regard.layers.projection import Projections
 from regard.layers.record import MultiHeadAttended
 from regard.layers.scoring import Custom, as_head_score
 from regard.layers.sizes import check_head_dim, check_kv_heads, check_position_bias
 from regard.masks import Mask
-from regard.pooling import Attended
+from regard.pooling import Attended, everyday
 from regard.pooling.attend import pool, pool_inspect, pool_with_weights
 from regard.pooling.prepare import Settings, check_dropout, to_autocast
 from regard.scores.names import ScoreLike
@@ -141,11 +142,7 @@ class MultiHeadAttention(nn.Module):
             )
         # Who joins heads in another way is not asked for the one call that has torch's.
         mixed = one_call(self, query, key, value, mask) if type(self).join is MultiHeadAttention.join else None
-        return (
-            mixed
-            if mixed is not None
-            else self.join(self._merge_groups(pool(*self._problem(query, key, value, mask), "auto")))
-        )
+        return self.join(self._merge_groups(self._pool(query, key, value, mask))) if mixed is None else mixed
 
     def inspect(
         self, query: Tensor, key: Tensor | None = None, value: Tensor | None = None, mask: Mask | None = None
@@ -154,7 +151,8 @@ class MultiHeadAttention(nn.Module):
 
         Looking at heads that share keys gives each its own copy of them, linear in tokens.
         """
-        return self._record(pool_inspect(*self._problem(query, key, value, mask, share=False), "auto"))
+        heads = self._project(query, key, value)
+        return self._record(pool_inspect(*self._problem(*heads, mask, share=False), "auto"))
 
     def remember(self, key: Tensor, value: Tensor | None = None, mask: Mask | None = None) -> Memory:
         """Project and prepare keys and values once, for any number of recalls.
@@ -189,7 +187,7 @@ class MultiHeadAttention(nn.Module):
         """
         if self.head_gate is not None:
             heads = heads * checked_gate(self.head_gate, self.heads)[:, None, None].to(heads.dtype)
-        return self.output(heads.transpose(-3, -2).flatten(-2))
+        return product_of(self.output, heads.transpose(-3, -2).flatten(-2))
 
     def switch_off(self, heads: int | Iterable[int]) -> None:
         """Silence heads: they contribute 0 to the output, so that the loss shows what they were worth.
@@ -216,14 +214,25 @@ class MultiHeadAttention(nn.Module):
         """An nn.MultiheadAttention with batch_first=True and a copy of the weights, where there is one."""
         return torch_weights.to_torch(self)
 
-    def _problem(
-        self, query: Tensor, key: Tensor | None, value: Tensor | None, mask: Mask | None, *, share: bool = True
-    ) -> tuple[Problem, Tensor | None]:
+    def _pool(self, query: Tensor, key: Tensor | None, value: Tensor | None, mask: Mask | None) -> Tensor:
+        """All h_j of eq. 14: (*batch, heads, queries, value_head_dim), or (*batch, kv_heads, group, …)."""
+        query, key, value = self._project(query, key, value)
+        heads = None
+        # Of everyday calls those with padding are left out: its batch axes are the tokens', not those of heads.
+        if (mask is None or (isinstance(mask, Mask) and mask.is_causal)) and self.position_bias is None:
+            heads = None if self.training and self.dropout else everyday.pool(query, key, value, self.score, mask)
+        return pool(*self._problem(query, key, value, mask), "auto") if heads is None else heads
+
+    def _project(self, query: Tensor, key: Tensor | None, value: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         if query is None:  # which the projections take for no queries at all
             check_tensor("query", query)
         key = query if key is None else key
-        value = key if value is None else value
-        query, key, value = self.input(query, key, value)
+        return self.input(query, key, key if value is None else value)
+
+    def _problem(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, *, share: bool = True
+    ) -> tuple[Problem, Tensor | None]:
+        """The problem of projected heads."""
         score = self.score
         return self._posed(score.prepare_query(query), score.prepare_key(key), value, Settings(mask), share)
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules import module as modules
 
+from regard.layers.product import is_heard, is_untouched
 from regard.layers.projection import Projections
 from regard.masks import Mask
 from regard.scores.dot import is_bare
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from regard.layers.multihead import MultiHeadAttention
 
 MOST_TOKENS = {"cpu": 64, "cuda": 256}
-# On a CPU a batch of so many numbers is worth more calls, however short its sequences are.
-MANY_NUMBERS = 2**18
+# On a CPU so many multiplications in a square projection are worth more calls, however short sequences are.
+MUCH_WORK = 2**24
 # On a GPU the operator pools by a fused kernel if the size of a head is a multiple of this, and else holds all weights.
 FUSED_HEAD = 8
 # In half precision the operator rounds the scores, which are float32 in every backend of `attend`.
@@ -34,6 +34,10 @@ def one_call(
 ) -> Tensor | None:
     """(batch, tokens, dim) -> (batch, tokens, dim); None where the operator does not do what the layer does."""
     if mask is not None or torch.is_grad_enabled() or layer.training or type(query) is not Tensor or query.ndim != 3:
+        return None
+    # Long inputs are told first, before slower questions; a compiler would note the sizes.
+    is_long = torch.compiler.is_compiling() or _is_long(query)
+    if is_long and query.device.type != "cuda":
         return None
     if (key is not None and key is not query) or (value is not None and value is not query):
         return None
@@ -47,7 +51,7 @@ def one_call(
     weight, bias, out_weight, out_bias = first.get("weight"), first.get("bias"), last.get("weight"), last.get("bias")
     if weight is None or bias is None or out_weight is None or out_bias is None:
         return None
-    if not _fit(layer, query, weight, out_weight):
+    if not _fit(query, weight, out_weight) or (is_long and not _is_fused(layer, query)):
         return None
     heads, dim = layer.heads, query.shape[2]
     return torch._native_multi_head_attention(
@@ -57,19 +61,28 @@ def one_call(
 
 def _is_changed(device: torch.device) -> bool:
     """Whether somebody watches, casts or listens to what is computed."""
-    hooks = modules._global_forward_hooks or modules._global_forward_pre_hooks
-    return is_watched() or is_autocast(device) or bool(hooks)
+    return is_watched() or is_autocast(device) or is_heard()
 
 
-def _fit(layer: "MultiHeadAttention", query: Tensor, weight: Tensor, out_weight: Tensor) -> bool:
-    """Whether the tokens are few, or never held in pairs, and all projections square, as the operator has them."""
-    (batch, tokens, dim), device = query.shape, query.device.type
-    is_fused = device == "cuda" and query.dtype == torch.float32 and layer.head_dim % FUSED_HEAD == 0
-    is_long = tokens > MOST_TOKENS.get(device, 0) or (device == "cpu" and query.numel() >= MANY_NUMBERS)
+def _is_long(query: Tensor) -> bool:
+    """Whether the operator would not be the faster way, or hold all weights."""
+    device = query.device.type
+    return query.shape[1] > MOST_TOKENS.get(device, 0) or (
+        device == "cpu" and query.numel() * query.shape[2] >= MUCH_WORK
+    )
+
+
+def _is_fused(layer: "MultiHeadAttention", query: Tensor) -> bool:
+    """Whether on a GPU the operator never holds tokens in pairs."""
+    return query.dtype == torch.float32 and layer.head_dim % FUSED_HEAD == 0
+
+
+def _fit(query: Tensor, weight: Tensor, out_weight: Tensor) -> bool:
+    """Whether there are tokens, and all projections are square, as the operator has them."""
+    batch, tokens, dim = query.shape
     return (
         batch > 0
         and tokens > 0
-        and (is_fused or not is_long)
         and query.dtype in DTYPES
         and query.dtype == weight.dtype
         and query.device == weight.device
@@ -94,10 +107,8 @@ def _are_plain(inner: nn.Module | None, output: nn.Module | None) -> bool:
     """Whether both projections are the layer's own, and nobody listens to them."""
     return (
         type(inner) is Projections
-        and type(output) is nn.Linear
+        and is_untouched(output)
         and inner.packed
         and "forward" not in inner.__dict__
-        and "forward" not in output.__dict__
         and not (inner._forward_hooks or inner._forward_pre_hooks)
-        and not (output._forward_hooks or output._forward_pre_hooks)
     )

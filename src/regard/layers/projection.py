@@ -2,9 +2,9 @@
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from regard.errors import RegardError
+from regard.layers.product import product
 from regard.shapes import check_inputs, check_tensor, describe, is_cast, is_ragged
 
 NAMES = ("query", "key", "value")
@@ -62,7 +62,7 @@ class Projections(nn.Module):
         if query is not None and self.packed and query is key and key is value:
             weight = self.weight
             self._check(0, query, weight)
-            query, key, value = self._split(functional.linear(query, weight, self.bias), 0)
+            query, key, value = self._split(product(query, weight, self.bias), 0)
             return query, key, value
         if query is not None and key is not None and value is not None:
             check_inputs(query, key, value)
@@ -79,7 +79,7 @@ class Projections(nn.Module):
         self._check(1, key, weight)
         first = self.outputs[0]
         bias = None if self.bias is None else self.bias[first:]
-        key, value = self._split(functional.linear(key, weight[first:], bias), 1)
+        key, value = self._split(product(key, weight[first:], bias), 1)
         return key, value
 
     def parts(self) -> tuple[Tensor, ...]:
@@ -94,7 +94,7 @@ class Projections(nn.Module):
         first = sum(self.outputs[:index])
         rows = slice(first, first + self.outputs[index])
         bias = None if self.bias is None else self.bias[rows]
-        projected = functional.linear(tokens, weight[rows] if self.packed else weight, bias)
+        projected = product(tokens, weight[rows] if self.packed else weight, bias)
         return self._by_heads(projected, self.heads[index], self.head_dims[index])
 
     def _split(self, projected: Tensor, start: int) -> list[Tensor]:

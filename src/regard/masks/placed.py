@@ -23,6 +23,7 @@ __all__ = [
     "Placed",
     "Same",
     "both",
+    "condition_on_keys",
     "decode",
     "map_tensors",
     "negate",
@@ -144,6 +145,20 @@ def negate(node: Placed) -> Placed:
     if isinstance(node, Band) and node.high is None and node.low is not None:
         return Band(None, node.low - 1)
     return Not(node)
+
+
+def condition_on_keys(mask: Placed) -> tuple[Lengths | Dense | None, bool]:
+    """The one condition on keys, the same for every query, that a mask is, and whether it is causal beside it."""
+    if isinstance(mask, Both):
+        left_is_causal = mask.left.is_plain_causal
+        if not left_is_causal and not mask.right.is_plain_causal:
+            return None, False
+        return _condition(mask.right if left_is_causal else mask.left), True
+    return _condition(mask), False
+
+
+def _condition(mask: Placed) -> Lengths | Dense | None:
+    return mask if isinstance(mask, Lengths | Dense) and not mask.varies_by_query else None
 
 
 def map_tensors(node: Placed, change: Callable[[Tensor], Tensor]) -> Placed:

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from regard.backends import ragged
+from regard.backends.pages import hold_pages
 from regard.backends.problem import FEW_NUMBERS, may_be_differentiated
 from regard.backends.torch_sdpa import VECTOR, everything
 from regard.masks import Mask
@@ -31,6 +32,8 @@ def pool(query: Tensor, key: Tensor, value: Tensor, score: ScoreLike, mask: Mask
             return None
         scale = score.scale
     is_short = query.shape[-2] < VECTOR
+    if not is_short and query.device.type == "cpu":
+        hold_pages()
     if mask is None:
         allowed = everything(query, key, causal=False) if is_short else None
         return functional.scaled_dot_product_attention(query, key, value, allowed, scale=scale)

@@ -2,8 +2,7 @@
 
 import torch
 
-import regard
-from regard.backends.blocked.memory import ALIGNMENT, TileMemory, hold_pages
+from regard.backends.blocked.memory import ALIGNMENT, TileMemory
 
 
 def test_tiles_share_their_memory_and_the_tensors_of_a_tile_do_not():
@@ -31,12 +30,3 @@ def test_a_tile_may_ask_for_the_first_of_its_tensors_alone():
     (alone,) = memory.at((3, 5))
     assert alone.dtype == torch.float32
     assert memory.stretch.nbytes == ALIGNMENT
-
-
-def test_the_heap_is_taught_once_whatever_is_called():
-    """What it then holds depends on the machine: the benchmarks tell."""
-    hold_pages.cache_clear()
-    tokens = torch.randn(1, 9, 4, requires_grad=True)
-    for _ in range(2):
-        regard.attend(tokens, tokens, tokens, "gaussian", backend="blocked").sum().backward()
-    assert hold_pages.cache_info().misses == 1

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from functools import cache
 
 import torch
 from torch import Tensor
@@ -11,10 +10,6 @@ from torch import Tensor
 TILE_ELEMENTS = {"cpu": 2**18, "cuda": 2**25}
 # Where a tensor begins, in bytes.
 ALIGNMENT = 64
-# A piece that teaches a heap what to hold: glibc keeps at the top of its heap, for the whole process, twice as much as
-# the largest piece that was ever given back to the system, up to 32 MiB. What is more it gives away when a call ends,
-# and the next call waits for new pages, which cost more than the numbers written to them.
-HELD = 2**25 - 2**16
 # Up to so many scores are kept from a forward to its backward pass: a constant, whatever the number of tokens.
 MOST_KEPT = 2**21
 
@@ -37,12 +32,3 @@ class TileMemory:
             self.stretch = self.stretch.new_empty(places[-1])
         parts = zip(places, sizes, self.dtypes, shapes, strict=False)
         return [self.stretch[first : first + size].view(dtype).view(shape) for first, size, dtype, shape in parts]
-
-
-@cache
-def hold_pages() -> None:
-    """Ask for a piece and give it back, once: later calls find their pages again, instead of waiting for new ones.
-
-    It is never touched, and so costs no memory itself.
-    """
-    torch.empty(HELD, dtype=torch.uint8, device="cpu")

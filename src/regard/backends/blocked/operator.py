@@ -15,10 +15,10 @@ from regard.backends.blocked import sweep as sweeps
 from regard.backends.blocked.additive import keeps
 from regard.backends.blocked.chunks import ChunkTiles
 from regard.backends.blocked.loops import LoopTiles, has_compiler
-from regard.backends.blocked.memory import hold_pages
 from regard.backends.blocked.tiles import DistanceTiles, DotTiles, Tiles
 from regard.backends.equations import full_precision
 from regard.backends.operator import Directions, operator, wants_gradient
+from regard.backends.pages import hold_pages
 from regard.backends.problem import Problem
 from regard.masks.placed import decode
 from regard.scores.forms import DistanceForm, DotForm

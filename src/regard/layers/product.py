@@ -1,0 +1,70 @@
+"""A product of tokens and weights: without gradients on a CPU by oneDNN, where it is faster than what torch calls.
+
+torch has both libraries, and takes the other one for float32 (MKL), whatever the processor.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.modules import module as modules
+
+from regard.backends.pages import hold_pages
+from regard.shapes import is_autocast
+from regard.watched import is_plain, is_watched
+
+# The operator that torch.compile makes of a product. None where torch has been built without.
+ONEDNN: Any = getattr(getattr(torch.ops.mkldnn, "_linear_pointwise", None), "default", None)
+# Worth its longer call are so many weights, which no core's cache holds, or so many multiplications.
+MANY_WEIGHTS, MUCH_WORK = 2**20, 2**25
+
+
+def product(tokens: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """(*batch, tokens, dim) times (outputs, dim), plus (outputs,) -> (*batch, tokens, outputs)."""
+    if _is_for_onednn(tokens, weight, bias):
+        return _by_onednn(tokens, weight, bias)
+    return functional.linear(tokens, weight, bias)
+
+
+def product_of(linear: nn.Module, tokens: Tensor) -> Tensor:
+    """What a module gives that was nn.Linear, and may have been replaced, changed, or be listened to."""
+    weight, bias = linear._parameters.get("weight"), linear._parameters.get("bias")
+    if weight is not None and is_untouched(linear) and not is_heard() and _is_for_onednn(tokens, weight, bias):
+        return _by_onednn(tokens, weight, bias)
+    return linear(tokens)
+
+
+def is_untouched(linear: nn.Module | None) -> bool:
+    """Whether a module is nn.Linear as torch made it, and nobody listens to it."""
+    return (
+        type(linear) is nn.Linear
+        and "forward" not in linear.__dict__
+        and not (linear._forward_hooks or linear._forward_pre_hooks)
+    )
+
+
+def is_heard() -> bool:
+    """Whether somebody listens to all modules."""
+    return bool(modules._global_forward_hooks or modules._global_forward_pre_hooks)
+
+
+def _is_for_onednn(tokens: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    """Asked in an order in which most calls are soon told apart; a compiler would note the sizes."""
+    if torch.compiler.is_compiling():
+        return False
+    if weight.numel() < MANY_WEIGHTS and tokens.numel() * weight.shape[0] < MUCH_WORK:
+        return False
+    if not (tokens.dtype == weight.dtype == torch.float32 and tokens.device.type == weight.device.type == "cpu"):
+        return False
+    learns = tokens.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)
+    if (learns and torch.is_grad_enabled()) or is_watched() or is_autocast(tokens.device):
+        return False
+    if not (is_plain(tokens) and is_plain(weight) and (bias is None or is_plain(bias))) or tokens.numel() == 0:
+        return False
+    return ONEDNN is not None and bool(torch.backends.mkldnn.enabled) and torch.backends.mkldnn.is_available()
+
+
+def _by_onednn(tokens: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    hold_pages()
+    return ONEDNN(tokens, weight, bias, "none", [], "")
