@@ -7,6 +7,7 @@ from unittest import mock
 import torch
 
 import regard
+from benchmarks.measure import recorded
 from regard.backends.fused import configurations as tables
 from regard.backends.fused.configurations import Tile
 
@@ -17,6 +18,9 @@ PRODUCT = [Tile(128, 64, 8, 2), Tile(128, 32, 8, 3), Tile(128, 64, 8, 1), Tile(6
 EXACT = [Tile(64, 64, 4, 1), Tile(128, 64, 8, 1), Tile(64, 32, 4, 1)]
 WIDE_ROWS = [Tile(64, 32, 4, 2), Tile(64, 32, 4, 1), Tile(64, 64, 4, 1), Tile(64, 16, 4, 2)]
 WIDE_COLUMNS = [Tile(32, 64, 4, 2), Tile(32, 64, 4, 1), Tile(64, 64, 4, 1), Tile(16, 64, 4, 2)]
+PRODUCT_ROWS = [Tile(128, 32, 8, 2), Tile(128, 64, 8, 1), Tile(64, 64, 4, 1), Tile(64, 32, 4, 2)]
+PRODUCT_COLUMNS = [Tile(64, 128, 8, 1), Tile(32, 64, 4, 2), Tile(32, 64, 4, 1), Tile(64, 64, 4, 1)]
+KERNELS = {"gaussian": regard.scores.Gaussian, "laplacian": regard.scores.Laplacian}
 
 Build = Callable[[], Callable[[], object]]
 
@@ -34,8 +38,10 @@ def main() -> None:
             return dict.fromkeys(at, tile)
 
         sweep(f"PRODUCT {dim}", PRODUCT, whole, lambda size=size, batch=batch: forward(size, "gaussian", batch))
-        for table, tiles in (("WIDE_ROWS", WIDE_ROWS), ("WIDE_COLUMNS", WIDE_COLUMNS)):
+        for table, tiles in (("PRODUCT_ROWS", PRODUCT_ROWS), ("PRODUCT_COLUMNS", PRODUCT_COLUMNS)):
             sweep(f"{table} {dim}", tiles, whole, lambda size=size, batch=batch: backward(size, batch))
+        for table, tiles in (("WIDE_ROWS", WIDE_ROWS), ("WIDE_COLUMNS", WIDE_COLUMNS)):
+            sweep(f"{table} {dim}", tiles, whole, lambda size=size, batch=batch: backward(size, batch, "laplacian"))
         sweep(
             f"EXACT {dim}", EXACT, lambda tile: tile, lambda size=size, batch=batch: forward(size, "laplacian", batch)
         )
@@ -56,20 +62,20 @@ def forward(size: tuple, score: str, batch: tuple = ()) -> Callable[[], object]:
     tokens, dim, value_dim, bandwidth = size
     shapes = (dim, dim, value_dim)
     drawn = [torch.randn(*batch, tokens, width, device="cuda") for width in shapes]
-    kernel = {"gaussian": regard.scores.Gaussian, "laplacian": regard.scores.Laplacian}[score](bandwidth)
-    return lambda: regard.attend(*drawn, kernel, backend="triton")
+    kernel = KERNELS[score](bandwidth)
+    return recorded(lambda: regard.attend(*drawn, kernel, backend="triton"))
 
 
-def backward(size: tuple, batch: tuple) -> Callable[[], object]:
-    """The backward pass of such a call."""
+def backward(size: tuple, batch: tuple, score: str = "gaussian") -> Callable[[], object]:
+    """Such a call in both directions."""
     tokens, dim, value_dim, bandwidth = size
     drawn = [torch.randn(*batch, tokens, n, device="cuda", requires_grad=True) for n in (dim, dim, value_dim)]
-    total = regard.attend(*drawn, regard.scores.Gaussian(bandwidth), backend="triton").sum()
-    return lambda: torch.autograd.grad(total, drawn, retain_graph=True)
+    kernel = KERNELS[score](bandwidth)
+    return recorded(lambda: torch.autograd.grad(regard.attend(*drawn, kernel, backend="triton").sum(), drawn))
 
 
 def milliseconds(call: Callable[[], object]) -> float:
-    """The median of some passes, by the GPU's own clock; several calls a pass, or the host would be timed too."""
+    """The median of some passes, by the GPU's own clock."""
     call()
     times = []
     for _ in range(PASSES):

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(autouse=True)
 def _everything_is_much(monkeypatch):
     monkeypatch.setattr(module, "MUCH_WORK", 0)
+    monkeypatch.setattr(module, "is_amd", lambda: True)
 
 
 @pytest.fixture
@@ -80,6 +81,13 @@ def test_small_products_are_torchs(monkeypatch, calls):
             product(tokens, weight, None)
             assert len(calls) == count
         calls.clear()
+
+
+def test_intels_processors_keep_mkl(monkeypatch, calls):
+    monkeypatch.setattr(module, "is_amd", lambda: False)
+    tokens, weight = torch.randn(5, DIM), torch.randn(11, DIM)
+    assert torch.equal(product(tokens, weight, None), functional.linear(tokens, weight))
+    assert calls == []
 
 
 class Marked(torch.Tensor):

@@ -104,7 +104,7 @@ def line_of(
     lengths, causal = condition_on_keys(mask)
     if type(lengths) is not Lengths or lengths.lengths.shape[1:] != (1, 1, 1):
         return None
-    if not _is_able(query.device) or is_watched():
+    if not is_able(query.device) or is_watched():
         return None
     strides = query.stride(), key.stride(), value.stride()
     rows_each = _rows_each(query.shape, key.shape, value.shape, *strides, query.element_size())
@@ -210,8 +210,8 @@ def _takes_flash(query: Tensor, causal: bool) -> bool:
     return query.dtype in HALVES and not causal
 
 
-def _is_able(device: torch.device) -> bool:
-    """Whether the kernels are there, and nobody has forbidden them."""
+def is_able(device: torch.device) -> bool:
+    """Whether torch's fused kernels are there, and nobody has forbidden them."""
     cuda = torch.backends.cuda
     return cuda.mem_efficient_sdp_enabled() and cuda.flash_sdp_enabled() and _has_kernels(device)
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from regard.layers.product import is_heard, is_untouched
+from regard.backends.ragged import is_able
+from regard.layers.product import is_for_onednn, is_heard, is_untouched
 from regard.layers.projection import Projections
 from regard.masks import Mask
 from regard.scores.dot import is_bare
@@ -22,11 +23,12 @@ if TYPE_CHECKING:
 
 MOST_TOKENS = {"cpu": 64, "cuda": 256}
 # On a CPU so many multiplications in a square projection are worth more calls, however short sequences are.
-MUCH_WORK = 2**24
-# On a GPU the operator pools by a fused kernel if the size of a head is a multiple of this, and else holds all weights.
+MUCH_WORK = 2**26
+# On a GPU the operator pools by torch's fused kernels if the size of a head is a multiple of this, and else holds all
+# weights.
 FUSED_HEAD = 8
-# In half precision the operator rounds the scores, which are float32 in every backend of `attend`.
-DTYPES = (torch.float32, torch.float64)
+# In half precision the operator rounds scores, which are float32 in every backend of `attend`, unless they are fused.
+WHOLE, HALVES = (torch.float32, torch.float64), (torch.bfloat16, torch.float16)
 
 
 def one_call(
@@ -51,7 +53,9 @@ def one_call(
     weight, bias, out_weight, out_bias = first.get("weight"), first.get("bias"), last.get("weight"), last.get("bias")
     if weight is None or bias is None or out_weight is None or out_bias is None:
         return None
-    if not _fit(query, weight, out_weight) or (is_long and not _is_fused(layer, query)):
+    if not _fit(query, weight, out_weight) or is_for_onednn(query, weight, bias):
+        return None
+    if (is_long or query.dtype in HALVES) and not _is_fused(layer, query):
         return None
     heads, dim = layer.heads, query.shape[2]
     return torch._native_multi_head_attention(
@@ -73,8 +77,10 @@ def _is_long(query: Tensor) -> bool:
 
 
 def _is_fused(layer: "MultiHeadAttention", query: Tensor) -> bool:
-    """Whether on a GPU the operator never holds tokens in pairs."""
-    return query.dtype == torch.float32 and layer.head_dim % FUSED_HEAD == 0
+    """Whether on a GPU the operator pools as `attend` does, by a kernel that never holds tokens in pairs."""
+    if query.device.type != "cuda" or query.dtype == torch.float64 or layer.head_dim % FUSED_HEAD:
+        return False
+    return query.dtype == torch.float32 or is_able(query.device)
 
 
 def _fit(query: Tensor, weight: Tensor, out_weight: Tensor) -> bool:
@@ -83,7 +89,7 @@ def _fit(query: Tensor, weight: Tensor, out_weight: Tensor) -> bool:
     return (
         batch > 0
         and tokens > 0
-        and query.dtype in DTYPES
+        and (query.dtype in WHOLE or query.dtype in HALVES)
         and query.dtype == weight.dtype
         and query.device == weight.device
         and weight.shape == (3 * dim, dim)

@@ -1,8 +1,10 @@
-"""A product of tokens and weights: without gradients on a CPU by oneDNN, where it is faster than what torch calls.
+"""A product of tokens and weights: without gradients on AMD's CPUs by oneDNN, which is faster there than MKL.
 
-torch has both libraries, and takes the other one for float32 (MKL), whatever the processor.
+torch has both libraries, and takes MKL for float32, whatever the processor; on Intel's own the two are even.
 """
 
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,7 +16,7 @@ from regard.backends.pages import hold_pages
 from regard.shapes import is_autocast
 from regard.watched import is_plain, is_watched
 
-# The operator that torch.compile makes of a product. None where torch has been built without.
+# The operator that torch.compile makes of a product; None where torch was built without it.
 ONEDNN: Any = getattr(getattr(torch.ops.mkldnn, "_linear_pointwise", None), "default", None)
 # Worth its longer call are so many weights, which no core's cache holds, or so many multiplications.
 MANY_WEIGHTS, MUCH_WORK = 2**20, 2**25
@@ -22,7 +24,7 @@ MANY_WEIGHTS, MUCH_WORK = 2**20, 2**25
 
 def product(tokens: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """(*batch, tokens, dim) times (outputs, dim), plus (outputs,) -> (*batch, tokens, outputs)."""
-    if _is_for_onednn(tokens, weight, bias):
+    if is_for_onednn(tokens, weight, bias):
         return _by_onednn(tokens, weight, bias)
     return functional.linear(tokens, weight, bias)
 
@@ -30,7 +32,7 @@ def product(tokens: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 def product_of(linear: nn.Module, tokens: Tensor) -> Tensor:
     """What a module gives that was nn.Linear, and may have been replaced, changed, or be listened to."""
     weight, bias = linear._parameters.get("weight"), linear._parameters.get("bias")
-    if weight is not None and is_untouched(linear) and not is_heard() and _is_for_onednn(tokens, weight, bias):
+    if weight is not None and is_untouched(linear) and not is_heard() and is_for_onednn(tokens, weight, bias):
         return _by_onednn(tokens, weight, bias)
     return linear(tokens)
 
@@ -49,9 +51,9 @@ def is_heard() -> bool:
     return bool(modules._global_forward_hooks or modules._global_forward_pre_hooks)
 
 
-def _is_for_onednn(tokens: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
-    """Asked in an order in which most calls are soon told apart; a compiler would note the sizes."""
-    if torch.compiler.is_compiling():
+def is_for_onednn(tokens: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    """Whether it is the faster way; asked in an order in which most calls are soon told apart."""
+    if torch.compiler.is_compiling():  # which would note the sizes
         return False
     if weight.numel() < MANY_WEIGHTS and tokens.numel() * weight.shape[0] < MUCH_WORK:
         return False
@@ -62,7 +64,16 @@ def _is_for_onednn(tokens: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
         return False
     if not (is_plain(tokens) and is_plain(weight) and (bias is None or is_plain(bias))) or tokens.numel() == 0:
         return False
-    return ONEDNN is not None and bool(torch.backends.mkldnn.enabled) and torch.backends.mkldnn.is_available()
+    return (
+        is_amd() and ONEDNN is not None and bool(torch.backends.mkldnn.enabled) and torch.backends.mkldnn.is_available()
+    )
+
+
+@cache
+def is_amd() -> bool:
+    """Whether the processor is one of AMD's, as far as the system tells."""
+    facts = Path("/proc/cpuinfo")
+    return facts.exists() and "AuthenticAMD" in facts.read_text()
 
 
 def _by_onednn(tokens: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

@@ -29,7 +29,7 @@ def small_tiles(monkeypatch):
     """Tiles of 16 queries and keys, so that a few tokens make several of them."""
     for name in ("NARROW", "NARROW_BACKWARD"):
         monkeypatch.setattr(tables, name, (tables.Tile(16, 16, 1),))
-    for name in ("PRODUCT", "WIDE_ROWS", "WIDE_COLUMNS"):
+    for name in ("PRODUCT", "WIDE_ROWS", "WIDE_COLUMNS", "PRODUCT_ROWS", "PRODUCT_COLUMNS"):
         monkeypatch.setattr(tables, name, dict.fromkeys((32, 64, 128), tables.Tile(16, 16, 1, 1)))
     monkeypatch.setattr(tables, "EXACT", tables.Tile(16, 16, 1, 1))
 
@@ -152,6 +152,24 @@ def test_clusters_far_apart_are_measured_by_differences():
     offset = torch.zeros(24, 1, dtype=torch.float64)
     offset[12:] = 1e4
     assert disagreements(call._replace(query=call.query + offset, key=call.key + offset)) == []
+
+
+@pytest.mark.parametrize(("batch", "key_batch"), [((2, 3), (2, 1)), ((1, 3), (2, 1)), ((2, 1), (1, 1))], ids=str)
+@pytest.mark.parametrize("mask", [None, Mask.causal(align="top_left")], ids=["all", "causal"])
+@pytest.mark.usefixtures("small_tiles")
+def test_near_and_far_queries_side_by_side(batch, key_batch, mask):
+    """Some are far by their place, some by the width of their head."""
+    call = drawn(Gaussian(torch.tensor([[3.0], [0.7], [40.0]]), learnable=True), 21, 37, 17, 5, (2, 3), mask=mask)
+    call.query[..., ::4, :] += 30.0
+    query, key, value = (
+        x[: axes[0], : axes[1]] for x, axes in ((call.query, batch), (call.key, key_batch), (call.value, key_batch))
+    )
+    assert disagreements(call._replace(query=query, key=key, value=value)) == []
+
+
+@pytest.mark.parametrize("link", ["gaussian", "laplacian"])
+def test_more_values_than_a_product_is_wide(link):
+    assert disagreements(drawn(link, 18, 21, 19, 150, spread=0.3)) == []
 
 
 def test_a_width_whose_square_is_no_float():

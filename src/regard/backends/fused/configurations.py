@@ -31,9 +31,12 @@ NARROW = (Tile(256, 64, 4), Tile(128, 64, 4))
 PRODUCT = {32: Tile(128, 64, 8), 64: Tile(128, 64, 8), 128: Tile(128, 64, 8, 1)}
 EXACT = Tile(64, 64, 4, 1)
 NARROW_BACKWARD = (Tile(256, 8, 4), Tile(128, 8, 4))
-# Four warps: with eight, in products 16 wide, triton 3.6 reads beyond its shared memory (compute-sanitizer, H200).
 WIDE_ROWS = {32: Tile(64, 32, 4), 64: Tile(64, 32, 4), 128: Tile(64, 32, 4)}
 WIDE_COLUMNS = {32: Tile(32, 64, 4, 1), 64: Tile(32, 64, 4, 1), 128: Tile(64, 64, 4, 1)}
+PRODUCT_ROWS = {32: Tile(128, 32, 8), 64: Tile(128, 64, 8, 1), 128: Tile(64, 64, 4, 1)}
+PRODUCT_COLUMNS = {32: Tile(32, 64, 4), 64: Tile(64, 128, 8, 1), 128: Tile(32, 64, 4, 1)}
+# With eight warps, in products 16 wide, triton 3.6 reads beyond its shared memory (compute-sanitizer, H200).
+NARROWEST_CHUNK = 32
 WIDEST_CHUNK = 128
 
 
@@ -58,6 +61,11 @@ def padded(size: int) -> int:
 def chunk(value_dim: int) -> int:
     """How many values a program pools."""
     return min(padded(value_dim), WIDEST_CHUNK)
+
+
+def chunk_backward(value_dim: int) -> int:
+    """How many values a product of the backward kernels is wide."""
+    return max(NARROWEST_CHUNK, chunk(value_dim))
 
 
 def by_width(table: dict[int, Tile], *widths: int) -> Tile:

@@ -1,8 +1,8 @@
-"""The forward kernel for many dimensions: squared distances and pooling as matrix products in three TF32 parts.
+"""The forward kernel for many dimensions: squared distances and pooling as matrix products of `parts`.
 
-|q - k|^2 = |q|^2 + |k|^2 - 2 q'k about the mean of the keys. A number is split into a part of 11 bits and its rest, and
-of the four products of parts the least is left out: what is lost is 2^-22 of |q|^2 + |k|^2. A row where that is more
-than `LARGEST_REACH` 2^-22 of a score is marked and redone from differences by `exact`, and so is one of tiny mass.
+|q - k|^2 = |q|^2 + |k|^2 - 2 q'k about the mean of the keys: what is lost is 2^-22 of |q|^2 + |k|^2. A row where that
+is more than `LARGEST_REACH` 2^-22 of a score is marked and redone from differences by `exact`, and so is one of tiny
+mass.
 """
 # ruff: noqa: N803, SIM102 - Triton's dialect: capital constants, tuples by +, no `and` with a constant
 
@@ -11,18 +11,11 @@ import triton.language as tl
 
 from regard.backends.fused.links import INFINITY, factor_of, scales
 from regard.backends.fused.narrow import LEAST_MASS, WIDEST
+from regard.backends.fused.parts import product_of_parts, split
 from regard.backends.fused.tiles import COUNTS, allows, crosses, keys_of, row_of, start
 
 # A score is then off by 2^-16 at most, in units of log 2; a weight by one part in 100,000.
 LARGEST_REACH = tl.constexpr(64.0)
-
-
-@triton.jit
-def split(number):
-    """The nearest number of 11 bits, and the rest, of which the products see 11 bits too."""
-    bits = number.to(tl.int32, bitcast=True)
-    head = ((bits + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
-    return head, number - head
 
 
 @triton.jit
@@ -127,10 +120,7 @@ def product_forward(
         tokens = n[:, None] * DIMS + d[None, :]
         key_head = tl.load(key_heads + tokens)
         key_rest = tl.load(key_rests + tokens)
-        # The small products first: what they lose is least while the sum is small.
-        scores = tl.dot(rest, key_head.T, input_precision="tf32")
-        scores = tl.dot(head, key_rest.T, acc=scores, input_precision="tf32")
-        scores = tl.dot(head, key_head.T, acc=scores, input_precision="tf32")
+        scores = product_of_parts(head, rest, key_head, key_rest)
         # Beyond the last key squares are infinite, and the mass is 0 without a mask.
         scores = (scores - own[:, None]) - factor[:, None] * tl.load(squares + n)[None, :]
         if HAS_BIAS:
@@ -144,10 +134,7 @@ def product_forward(
         columns = row_of(0, v, key_columns)[:, None] + n[None, :]
         value_head = tl.load(value_heads + columns)
         value_rest = tl.load(value_rests + columns)
-        # A tile's own sum: the matrix units cut off what an addition cannot hold, so a long sum would drift.
-        part = tl.dot(share_rest, value_head.T, input_precision="tf32")
-        part = tl.dot(share_head, value_rest.T, acc=part, input_precision="tf32")
-        pooled += tl.dot(share_head, value_head.T, acc=part, input_precision="tf32")
+        pooled += product_of_parts(share_head, share_rest, value_head, value_rest)
     exists = m < queries
     lost = far | (total < LEAST_MASS) | (scale > WIDEST) | (scale < 1 / WIDEST)
     inverse = tl.where(total > 0, 1.0 / tl.where(total > 0, total, 1.0), 0.0)

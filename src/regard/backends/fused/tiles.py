@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 # Arguments that change from call to call: a kernel is compiled once for all of their values.
-COUNTS = ("inner", "queries", "keys", "count", "key_blocks", "blocks", "chunks")
+COUNTS = ("inner", "queries", "keys", "count", "key_blocks", "far_blocks", "blocks", "chunks")
 
 
 @triton.jit
