@@ -159,8 +159,8 @@ def test_clusters_far_apart_are_measured_by_differences():
 @pytest.mark.usefixtures("small_tiles")
 def test_near_and_far_queries_side_by_side(batch, key_batch, mask):
     """Some are far by their place, some by the width of their head."""
-    call = drawn(Gaussian(torch.tensor([[3.0], [0.7], [40.0]]), learnable=True), 21, 37, 17, 5, (2, 3), mask=mask)
-    call.query[..., ::4, :] += 30.0
+    call = drawn(Gaussian(torch.tensor([[3.0], [0.5], [40.0]]), learnable=True), 21, 37, 17, 5, (2, 3), mask=mask)
+    call.query[..., ::4, :] += 8.0
     query, key, value = (
         x[: axes[0], : axes[1]] for x, axes in ((call.query, batch), (call.key, key_batch), (call.value, key_batch))
     )
