@@ -85,7 +85,9 @@ def _dot(row: dict) -> str:
 def _multihead(row: dict) -> str:
     kind = "training" if row["training"] else "evaluation"
     size = f"{row['batch']} x {row['tokens']} x {row['dim']}, {row['heads']} heads"
-    return _compared(f"`MultiHeadAttention`, {size}, {kind}", row)
+    theirs, ours = row["errors"].values()
+    dtype = "" if row["dtype"] == "float32" else f", {row['dtype']}"
+    return _compared(f"`MultiHeadAttention`, {size}{dtype}, {kind}, error {ours:.1e}, theirs {theirs:.1e}", row)
 
 
 def _additive(row: dict) -> str:

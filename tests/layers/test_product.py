@@ -113,6 +113,12 @@ def test_other_products_are_torchs(calls, change):
     assert calls == []
 
 
+def test_what_does_not_fit_gets_torchs_own_words(calls):
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        product(torch.randn(5, DIM + 1), torch.randn(11, DIM), None)
+    assert calls == []
+
+
 @pytest.mark.filterwarnings("ignore:TF32 acceleration on top of oneDNN")  # torch on its own flags
 def test_autocast_watchers_and_flags_are_obeyed(calls):
     tokens, weight, bias = torch.randn(2, 5, DIM), torch.randn(11, DIM), torch.randn(11)

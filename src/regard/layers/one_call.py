@@ -1,8 +1,8 @@
 """The whole layer as one call of torch, in the one case it has a call for: self-attention without gradients.
 
 The operator is the one that nn.MultiheadAttention runs in evaluation. With few tokens a layer is bound by the number of
-its calls, not by their work: one is faster than six. On a CPU longer inputs are faster by `attend`; on a GPU both have
-the same kernels for them.
+its calls, not by their work: one is faster than six. On a CPU longer inputs are faster in three calls, and all that go
+by oneDNN; on a GPU both have the same kernels for them.
 """
 
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from regard.backends.ragged import is_able
+from regard.backends.ragged import HALVES, is_able
 from regard.layers.product import is_for_onednn, is_heard, is_untouched
 from regard.layers.projection import Projections
 from regard.masks import Mask
@@ -22,13 +22,14 @@ if TYPE_CHECKING:
     from regard.layers.multihead import MultiHeadAttention
 
 MOST_TOKENS = {"cpu": 64, "cuda": 256}
-# On a CPU so many multiplications in a square projection are worth more calls, however short sequences are.
-MUCH_WORK = 2**26
+# On a CPU so many multiplications in a square projection are worth more calls, however short sequences are, and so are
+# so many weights, if products go by oneDNN.
+MUCH_WORK, MANY_WEIGHTS = 2**26, 2**19
 # On a GPU the operator pools by torch's fused kernels if the size of a head is a multiple of this, and else holds all
 # weights.
 FUSED_HEAD = 8
-# In half precision the operator rounds scores, which are float32 in every backend of `attend`, unless they are fused.
-WHOLE, HALVES = (torch.float32, torch.float64), (torch.bfloat16, torch.float16)
+# In half precision the operator rounds scores, which are float32 in every backend of `attend`, unless it is fused.
+WHOLE = (torch.float32, torch.float64)
 
 
 def one_call(
@@ -53,9 +54,9 @@ def one_call(
     weight, bias, out_weight, out_bias = first.get("weight"), first.get("bias"), last.get("weight"), last.get("bias")
     if weight is None or bias is None or out_weight is None or out_bias is None:
         return None
-    if not _fit(query, weight, out_weight) or is_for_onednn(query, weight, bias):
+    if not _fit(query, weight, out_weight) or ((is_long or query.dtype in HALVES) and not _is_fused(layer, query)):
         return None
-    if (is_long or query.dtype in HALVES) and not _is_fused(layer, query):
+    if query.device.type == "cpu" and weight.numel() >= MANY_WEIGHTS and is_for_onednn(query, weight, bias):
         return None
     heads, dim = layer.heads, query.shape[2]
     return torch._native_multi_head_attention(
@@ -70,10 +71,8 @@ def _is_changed(device: torch.device) -> bool:
 
 def _is_long(query: Tensor) -> bool:
     """Whether the operator would not be the faster way, or hold all weights."""
-    device = query.device.type
-    return query.shape[1] > MOST_TOKENS.get(device, 0) or (
-        device == "cpu" and query.numel() * query.shape[2] >= MUCH_WORK
-    )
+    (_, tokens, dim), device = query.shape, query.device.type
+    return tokens > MOST_TOKENS.get(device, 0) or (device == "cpu" and query.numel() * dim >= MUCH_WORK)
 
 
 def _is_fused(layer: "MultiHeadAttention", query: Tensor) -> bool:

@@ -62,11 +62,12 @@ def is_for_onednn(tokens: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     learns = tokens.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)
     if (learns and torch.is_grad_enabled()) or is_watched() or is_autocast(tokens.device):
         return False
-    if not (is_plain(tokens) and is_plain(weight) and (bias is None or is_plain(bias))) or tokens.numel() == 0:
+    if not (is_plain(tokens) and is_plain(weight) and (bias is None or is_plain(bias))):
         return False
-    return (
-        is_amd() and ONEDNN is not None and bool(torch.backends.mkldnn.enabled) and torch.backends.mkldnn.is_available()
-    )
+    if tokens.numel() == 0 or tokens.shape[-1] != weight.shape[-1]:  # of which torch's own product has more to say
+        return False
+    is_there = ONEDNN is not None and bool(torch.backends.mkldnn.enabled) and torch.backends.mkldnn.is_available()
+    return is_there and is_amd()
 
 
 @cache
