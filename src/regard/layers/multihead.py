@@ -8,10 +8,10 @@ from torch import Tensor, nn
 from regard.backends.problem import Problem
 from regard.errors import RegardError
 from regard.layers import torch_weights
+from regard.layers.few_calls import few_calls
 from regard.layers.gate import checked_gate, switch
 from regard.layers.grouping import heads_problem
 from regard.layers.memory import Memory, check_pairs
-from regard.layers.one_call import one_call
 from regard.layers.product import product_of
 from regard.layers.projection import Projections
 from regard.layers.record import MultiHeadAttended
@@ -140,8 +140,8 @@ class MultiHeadAttention(nn.Module):
                 needed="the group of ranks that hold the tokens in this order",
                 repair="Pass group= as well, or leave order out: without a group, tokens come in the sequence's order.",
             )
-        # Who joins heads in another way is not asked for the one call that has torch's.
-        mixed = one_call(self, query, key, value, mask) if type(self).join is MultiHeadAttention.join else None
+        # Who joins heads in another way is not asked for calls that have torch's.
+        mixed = few_calls(self, query, key, value, mask) if type(self).join is MultiHeadAttention.join else None
         return self.join(self._merge_groups(self._pool(query, key, value, mask))) if mixed is None else mixed
 
     def inspect(

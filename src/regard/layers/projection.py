@@ -62,7 +62,7 @@ class Projections(nn.Module):
         if query is not None and self.packed and query is key and key is value:
             weight = self.weight
             self._check(0, query, weight)
-            query, key, value = self._split(product(query, weight, self.bias), 0)
+            query, key, value = self.split(product(query, weight, self.bias))
             return query, key, value
         if query is not None and key is not None and value is not None:
             check_inputs(query, key, value)
@@ -79,7 +79,7 @@ class Projections(nn.Module):
         self._check(1, key, weight)
         first = self.outputs[0]
         bias = None if self.bias is None else self.bias[first:]
-        key, value = self._split(product(key, weight[first:], bias), 1)
+        key, value = self.split(product(key, weight[first:], bias), 1)
         return key, value
 
     def parts(self) -> tuple[Tensor, ...]:
@@ -97,7 +97,7 @@ class Projections(nn.Module):
         projected = product(tokens, weight[rows] if self.packed else weight, bias)
         return self._by_heads(projected, self.heads[index], self.head_dims[index])
 
-    def _split(self, projected: Tensor, start: int) -> list[Tensor]:
+    def split(self, projected: Tensor, start: int = 0) -> list[Tensor]:
         """From one product to its parts, the inputs from `start` on.
 
         Where gradients flow, heads are moved before tokens at the very end: so they are put together in the layout

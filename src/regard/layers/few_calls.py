@@ -1,17 +1,20 @@
-"""The whole layer as one call of torch, in the one case it has a call for: self-attention without gradients.
+"""The whole layer in the fewest calls of torch: self-attention without gradients, and nothing more.
 
-The operator is the one that nn.MultiheadAttention runs in evaluation. With few tokens a layer is bound by the number of
-its calls, not by their work: one is faster than six. On a CPU longer inputs are faster in three calls, and all that go
-by oneDNN; on a GPU both have the same kernels for them.
+torch has an operator for it, which nn.MultiheadAttention runs in evaluation. With few tokens a layer is bound by the
+number of its calls, not by their work: one is faster than six. On a CPU longer inputs, and those whose products go by
+oneDNN, are faster in three; on a GPU the operator has the kernels of `attend`.
 """
 
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
+from regard.backends.pages import hold_pages
 from regard.backends.ragged import HALVES, is_able
-from regard.layers.product import is_for_onednn, is_heard, is_untouched
+from regard.backends.torch_sdpa import VECTOR
+from regard.layers.product import is_for_onednn, is_heard, is_untouched, product
 from regard.layers.projection import Projections
 from regard.masks import Mask
 from regard.scores.dot import is_bare
@@ -22,9 +25,8 @@ if TYPE_CHECKING:
     from regard.layers.multihead import MultiHeadAttention
 
 MOST_TOKENS = {"cpu": 64, "cuda": 256}
-# On a CPU so many multiplications in a square projection are worth more calls, however short sequences are, and so are
-# so many weights, if products go by oneDNN.
-MUCH_WORK, MANY_WEIGHTS = 2**26, 2**19
+# On a CPU so many multiplications in a square projection are worth more calls, however short sequences are.
+MUCH_WORK = 2**26
 # On a GPU the operator pools by torch's fused kernels if the size of a head is a multiple of this, and else holds all
 # weights.
 FUSED_HEAD = 8
@@ -32,15 +34,11 @@ FUSED_HEAD = 8
 WHOLE = (torch.float32, torch.float64)
 
 
-def one_call(
+def few_calls(
     layer: "MultiHeadAttention", query: Tensor, key: Tensor | None, value: Tensor | None, mask: Mask | None
 ) -> Tensor | None:
-    """(batch, tokens, dim) -> (batch, tokens, dim); None where the operator does not do what the layer does."""
+    """(batch, tokens, dim) -> (batch, tokens, dim) (eq. 14); None where the layer is or does something else."""
     if mask is not None or torch.is_grad_enabled() or layer.training or type(query) is not Tensor or query.ndim != 3:
-        return None
-    # Long inputs are told first, before slower questions; a compiler would note the sizes.
-    is_long = torch.compiler.is_compiling() or _is_long(query)
-    if is_long and query.device.type != "cuda":
         return None
     if (key is not None and key is not query) or (value is not None and value is not query):
         return None
@@ -54,14 +52,29 @@ def one_call(
     weight, bias, out_weight, out_bias = first.get("weight"), first.get("bias"), last.get("weight"), last.get("bias")
     if weight is None or bias is None or out_weight is None or out_bias is None:
         return None
-    if not _fit(query, weight, out_weight) or ((is_long or query.dtype in HALVES) and not _is_fused(layer, query)):
+    if not _fit(query, weight, out_weight):
         return None
-    if query.device.type == "cpu" and weight.numel() >= MANY_WEIGHTS and is_for_onednn(query, weight, bias):
+    is_long, dim = _is_long(query), query.shape[2]
+    if query.device.type == "cpu" and (is_long or is_for_onednn(query, weight, bias)):
+        assert isinstance(inner, Projections)
+        return _three_calls(inner, query, weight, bias, out_weight, out_bias)
+    if (is_long or query.dtype in HALVES) and not _is_fused(layer, query):
         return None
-    heads, dim = layer.heads, query.shape[2]
     return torch._native_multi_head_attention(
-        query, query, query, dim, heads, weight, bias, out_weight, out_bias, need_weights=False
+        query, query, query, dim, layer.heads, weight, bias, out_weight, out_bias, need_weights=False
     )[0]
+
+
+def _three_calls(
+    inner: Projections, query: Tensor, weight: Tensor, bias: Tensor, out_weight: Tensor, out_bias: Tensor
+) -> Tensor | None:
+    """Project, pool, join."""
+    if query.shape[1] < VECTOR:  # for which the second one would need a mask
+        return None
+    hold_pages()
+    query, key, value = inner.split(product(query, weight, bias))
+    heads = functional.scaled_dot_product_attention(query, key, value)
+    return product(heads.transpose(1, 2).flatten(2), out_weight, out_bias)
 
 
 def _is_changed(device: torch.device) -> bool:

@@ -1,4 +1,4 @@
-"""Tests of the layer as one call: the same numbers, and no call where the operator does something else."""
+"""The layer in the fewest calls: the same numbers, and no such calls where the layer does something else."""
 
 import pytest
 import torch
@@ -6,8 +6,9 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from regard import Mask, MultiHeadAttention, scores
-from regard.layers import one_call as module
+from regard.layers import few_calls as module
 from regard.layers.positions import Alibi
+from regard.shapes import FLOATS
 
 DIM, HEADS = 12, 2
 
@@ -43,6 +44,49 @@ def test_one_call_gives_what_attend_gives(calls, dtype):
     assert calls == [(3, 5, DIM)] * 2
     assert torch.equal(once, same)
     torch.testing.assert_close(once, by_attend, rtol=0, atol=50 * torch.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_long_inputs_are_three_calls_that_give_what_attend_gives(calls, monkeypatch, dtype):
+    layer, _ = layer_and_tokens(dtype)
+    tokens = torch.randn(2, module.MOST_TOKENS["cpu"] + 1, DIM).to(dtype)
+    with torch.no_grad():
+        by_attend = layer(tokens, mask=Mask.lengths(torch.full((2,), tokens.shape[1])))
+        monkeypatch.setattr(module, "product", counted := Counted(module.product))
+        found = layer(tokens)
+    assert calls == []
+    assert counted.calls == 2
+    torch.testing.assert_close(found, by_attend, rtol=0, atol=50 * torch.finfo(dtype).eps)
+    assert_nan_is_answered_by_nan(layer, tokens)
+
+
+class Counted:
+    """A function that counts its calls."""
+
+    def __init__(self, function):
+        self.function, self.calls = function, 0
+
+    def __call__(self, *arguments):
+        self.calls += 1
+        return self.function(*arguments)
+
+
+def assert_nan_is_answered_by_nan(layer, tokens):
+    tokens = tokens.clone()
+    tokens[0] = torch.nan
+    with torch.no_grad():
+        output = layer(tokens)
+    assert output[0].isnan().all()
+    assert output[1].isfinite().all()
+
+
+def test_a_large_batch_of_few_tokens_is_for_attend(calls, monkeypatch):
+    """Three calls would answer NaN by 0 there."""
+    layer, _ = layer_and_tokens()
+    monkeypatch.setattr(module, "MUCH_WORK", 0)
+    monkeypatch.setattr(module, "product", None)
+    assert_nan_is_answered_by_nan(layer, torch.randn(2, 15, DIM))
+    assert calls == []
 
 
 def refusing_hook(layer):
