@@ -120,6 +120,17 @@ def test_padding_is_not_read(garbage):
     assert (right.transpose(1, 2)[~REAL] == 0).all()
 
 
+@pytest.mark.parametrize("name", ["lengths", "causal", "padding before and behind"])
+def test_a_query_that_is_nan_is_answered_by_nan(name):
+    """torch's own kernel answers by 0 where the keys are fewer than a vector has numbers."""
+    query, key, value = (x.detach() for x in drawn(3, 2))
+    query[0, :, 4, 0] = torch.nan
+    output = regard.attend(query, key, value, mask=CUT[name][0], backend="torch")
+    assert output[0, :, 4].isnan().all()
+    output[0, :, 4] = 0
+    assert output.isfinite().all()
+
+
 def test_heads_stay_where_a_layer_joins_them():
     output = regard.attend(*drawn(3, 2), mask=CUT["lengths"][0], backend="torch")
     assert output.transpose(1, 2).is_contiguous()

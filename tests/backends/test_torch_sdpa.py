@@ -268,6 +268,16 @@ def test_a_query_that_is_nan_is_answered_by_nan(batch, count, causal, dtype):
     assert torch.equal(output[0, ..., 1:, :], clean[0, ..., 1:, :])
 
 
+@pytest.mark.parametrize(("queries", "keys"), [(40, 7), (7, 40), (15, 3), (16, 15)])
+def test_a_query_that_is_nan_is_answered_by_nan_causally_with_other_keys(queries, keys):
+    query, key = torch.randn(2, 3, queries, 4), torch.randn(2, 3, keys, 4)
+    query[0, :, 2, 0] = torch.nan
+    output = regard.attend(query, key, key, mask=Mask.causal(align="top_left"), backend="torch")
+    assert output[0, :, 2].isnan().all()
+    output[0, :, 2] = 0
+    assert output.isfinite().all()
+
+
 def test_what_is_kept_for_a_short_call_belongs_to_no_mode():
     torch_sdpa._kept_mask.cache_clear()
     inputs = [torch.randn(2, 3, 7, 4) for _ in range(3)]

@@ -51,7 +51,7 @@ def runs_of(problem: Problem) -> list[Run] | None:
         return None
     stretches = find(real.kept, "stretches", value.device, partial(_stretches, real))
     # A causal mask counts from the first key: keys may be cut off behind it alone.
-    if stretches is None or (causal and any(start for _, start, _ in stretches)):
+    if not stretches or (causal and any(start for _, start, _ in stretches)):
         return None
     if len(stretches) == 1:  # for all of the batch, whatever is shared in it
         _, start, stop = stretches[0]
@@ -83,11 +83,11 @@ def _are_enough(form: DotForm, value: Tensor) -> bool:
     return math.prod(query.shape[1:-1]) * key.shape[-2] >= ENOUGH_PAIRS[learns]
 
 
-def _stretches(mask: Dense) -> list[Stretch] | None:
-    """None where the keys of an example have gaps, or it has none: nothing would be left, not even its gradient."""
+def _stretches(mask: Dense) -> list[Stretch]:
+    """Empty where the keys of an example have gaps, or it has none: nothing would be left, not even its gradient."""
     real = mask.allowed.flatten(1).byte()  # (examples, keys)
     starts, stops = real.argmax(1), real.shape[1] - real.flip(1).argmax(1)
     if not torch.equal(stops - starts, real.sum(1)):
-        return None
+        return []
     ends = zip(starts.tolist(), stops.tolist(), strict=True)
     return [Stretch(len(list(group)), *end) for end, group in groupby(ends)]

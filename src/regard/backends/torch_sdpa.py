@@ -167,11 +167,15 @@ def everything(query: Tensor, key: Tensor, *, causal: bool) -> Tensor | None:
         return None
     if not causal:
         return _kept_mask(1, 1, key.dtype)
-    return _kept_mask(queries, keys, key.dtype) if queries < VECTOR else None
+    return (_kept_mask if queries < VECTOR else _made_mask)(queries, keys, key.dtype)
 
 
 @lru_cache(maxsize=4 * VECTOR**2)
 def _kept_mask(queries: int, keys: int, dtype: torch.dtype) -> Tensor:
+    return _made_mask(queries, keys, dtype)
+
+
+def _made_mask(queries: int, keys: int, dtype: torch.dtype) -> Tensor:
     """Zeros, (1, 1, queries, keys), minus infinity for what comes later."""
     with torch.inference_mode(False), torch._C.DisableTorchFunction():
         return torch.full((1, 1, queries, keys), -math.inf, dtype=dtype, device="cpu").triu_(1)
