@@ -1,5 +1,7 @@
 """`run`: from wishes to a trained model; the test part is written so that it reads back."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from tests.translation.training.toys import make_corpus, make_pairs, make_recipe, write_tsv
@@ -26,6 +28,15 @@ def test_flags_go_into_the_recipe_and_the_test_part_into_a_file(sources, tmp_pat
     assert done.test == tmp_path / "model" / "test.tsv"
     assert tuple(read_pairs(done.test)) == done.corpus.test
     assert done.ended.epochs == 1
+
+
+def test_what_is_held_out_is_not_written_over_what_is_read(sources, tmp_path):
+    file = write_tsv(tmp_path / "test.tsv", make_pairs(40, longest=5))
+    before = file.read_bytes()
+    (tmp_path / "link").symlink_to(tmp_path, target_is_directory=True)
+    with pytest.raises(RegardError, match="out: got .*link, whose test.tsv is read as pairs"):
+        run(Wishes(replace(sources, pairs=file), tmp_path / "link", flags=TINY))
+    assert file.read_bytes() == before
 
 
 def test_what_looks_like_an_escape_reads_back_as_it_is(tmp_path):

@@ -58,6 +58,7 @@ class Done:
 def run(wishes: Wishes, listen: Listener = silence) -> Done:
     """Train; what is wrong with the flags is refused before a file is read."""
     check(wishes.sources)
+    _check_keeps(wishes.sources, wishes.out / TEST)
     device = _device(wishes.device)
     _set_threads(wishes.threads)
     base = _defaults(wishes.sources.corpus)
@@ -75,6 +76,19 @@ def run(wishes: Wishes, listen: Listener = silence) -> Done:
         if leads():
             _write_pairs(test, corpus.test)
     return Done(ended, recipe, corpus, test)
+
+
+def _check_keeps(sources: Sources, test: Path) -> None:
+    """Refuse to write what is held out over a file that is read."""
+    for name in ("pairs", "source", "target"):  # with files to validate on, nothing is held out
+        path = getattr(sources, name)
+        if path is not None and path.resolve() == test.resolve():
+            raise RegardError(
+                "out",
+                got=f"{test.parent}, whose {test.name} is read as {name}",
+                needed="a folder in which the pairs that are held out may be written",
+                repair=f"Choose another folder, or move {path} out of it.",
+            )
 
 
 def _defaults(corpus: str | None) -> Recipe:
