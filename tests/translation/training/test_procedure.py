@@ -34,7 +34,7 @@ def test_what_is_held_out_is_not_written_over_what_is_read(sources, tmp_path):
     file = write_tsv(tmp_path / "test.tsv", make_pairs(40, longest=5))
     before = file.read_bytes()
     (tmp_path / "link").symlink_to(tmp_path, target_is_directory=True)
-    with pytest.raises(RegardError, match="out: got .*link, whose test.tsv is read as pairs"):
+    with pytest.raises(RegardError, match=r"out: got .*link, whose test\.tsv is read as pairs"):
         run(Wishes(replace(sources, pairs=file), tmp_path / "link", flags=TINY))
     assert file.read_bytes() == before
 
