@@ -129,11 +129,14 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_changed_layer_attends(calls, change):
-    layer, tokens = layer_and_tokens()
+@pytest.mark.parametrize("count", [5, module.MOST_TOKENS["cpu"] + 1], ids=["short", "long"])
+def test_a_changed_layer_attends(calls, monkeypatch, change, count):
+    layer, _ = layer_and_tokens()
     CHANGES[change](layer)
+    if change != "half precision":  # of which three calls take care
+        monkeypatch.setattr(module, "product", None)
     with torch.no_grad():
-        layer(tokens.to(layer.input.weight.dtype))
+        layer(torch.randn(3, count, DIM).to(layer.input.weight.dtype))
     assert calls == []
 
 

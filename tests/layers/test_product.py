@@ -4,6 +4,7 @@ import pytest
 import torch
 from tests.bounds import assert_as_good
 from torch import nn
+from torch.autograd import forward_ad
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -50,9 +51,10 @@ def test_the_product_is_as_good_as_torchs_own(calls, tokens, has_bias):
 
 def test_tokens_and_weights_may_lie_anyhow(calls):
     tokens, weight = torch.randn(DIM, 5, 7).permute(2, 1, 0), torch.randn(DIM, 22).t()[::2]
-    wide = functional.linear(tokens.double(), weight.double())
-    assert_as_good(product(tokens, weight, None), functional.linear(tokens, weight), wide)
-    assert len(calls) == 1
+    for bias in (None, torch.randn(30)[7:18]):
+        wide = functional.linear(tokens.double(), weight.double(), None if bias is None else bias.double())
+        assert_as_good(product(tokens, weight, bias), functional.linear(tokens, weight, bias), wide)
+    assert len(calls) == 2
 
 
 def test_a_layer_in_evaluation_takes_it_for_all_its_products(calls):
@@ -103,6 +105,16 @@ REFUSED = {
     "a bias that learns": lambda x, w, b: (x, w, b.requires_grad_()),
     "a subclass": lambda x, w, b: (x.as_subclass(Marked), w, b),
     "a subclass of weights": lambda x, w, b: (x, w.as_subclass(Marked), b),
+    "a strided bias": lambda x, w, b: (x, w, torch.randn(11, 2)[:, 1]),
+    "a shared bias": lambda x, w, b: (x, w, b[:1].expand(11)),
+    "a bias for all": lambda x, w, b: (x, w, b[:1]),
+    "a bias with an axis more": lambda x, w, b: (x, w, b[None]),
+}
+WRONG = {
+    "tokens": lambda x, w, b: (x[:, 1:], w, b),
+    "a bias of another size": lambda x, w, b: (x, w, b[1:]),
+    "a bias of another dtype": lambda x, w, b: (x, w, b.double()),
+    "weights of another dtype": lambda x, w, b: (x, w.double(), b),
 }
 
 
@@ -113,9 +125,24 @@ def test_other_products_are_torchs(calls, change):
     assert calls == []
 
 
-def test_what_does_not_fit_gets_torchs_own_words(calls):
-    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
-        product(torch.randn(5, DIM + 1), torch.randn(11, DIM), None)
+@pytest.mark.parametrize("change", WRONG)
+def test_what_does_not_fit_gets_torchs_own_words(calls, change):
+    inputs = WRONG[change](torch.randn(5, DIM), torch.randn(11, DIM), torch.randn(11))
+    with pytest.raises(RuntimeError) as theirs:
+        functional.linear(*inputs)
+    with pytest.raises(RuntimeError) as ours:
+        product(*inputs)
+    assert str(ours.value) == str(theirs.value)
+    assert calls == []
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # by which torch finds its rules for it
+def test_derivatives_of_forward_mode_are_not_lost(calls):
+    tokens, weight = torch.randn(5, DIM), torch.randn(11, DIM)
+    with forward_ad.dual_level():
+        output = product(forward_ad.make_dual(tokens, torch.ones_like(tokens)), weight, None)
+        tangent = forward_ad.unpack_dual(output).tangent
+    torch.testing.assert_close(tangent, functional.linear(torch.ones_like(tokens), weight))
     assert calls == []
 
 

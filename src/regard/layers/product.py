@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.nn import functional
 from torch.nn.modules import module as modules
 
@@ -57,17 +58,23 @@ def is_for_onednn(tokens: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
         return False
     if weight.numel() < MANY_WEIGHTS and tokens.numel() * weight.shape[0] < MUCH_WORK:
         return False
-    if not (tokens.dtype == weight.dtype == torch.float32 and tokens.device.type == weight.device.type == "cpu"):
-        return False
     learns = tokens.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)
-    if (learns and torch.is_grad_enabled()) or is_watched() or is_autocast(tokens.device):
+    if (learns and torch.is_grad_enabled()) or forward_ad._current_level >= 0:  # it has no derivatives
         return False
-    if not (is_plain(tokens) and is_plain(weight) and (bias is None or is_plain(bias))):
+    # Of what does not fit, torch's own product has more to say.
+    is_bias_right = bias is None or (_is_own(bias) and bias.shape == weight.shape[:1] and bias.is_contiguous())
+    if not (is_bias_right and _is_own(tokens) and _is_own(weight)) or tokens.shape[-1] != weight.shape[-1]:
         return False
-    if tokens.numel() == 0 or tokens.shape[-1] != weight.shape[-1]:  # of which torch's own product has more to say
+    if tokens.numel() == 0 or is_watched() or is_autocast(tokens.device):
         return False
     is_there = ONEDNN is not None and bool(torch.backends.mkldnn.enabled) and torch.backends.mkldnn.is_available()
     return is_there and is_amd()
+
+
+def _is_own(tensor: Tensor) -> bool:
+    """Whether the operator reads it as it is."""
+    is_float = tensor.dtype == torch.float32 and tensor.device.type == "cpu"
+    return is_float and tensor.layout is torch.strided and is_plain(tensor)
 
 
 @cache

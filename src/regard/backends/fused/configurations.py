@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-# Every tile divides this, to which the columns of tokens are padded.
+# The columns of tokens are padded to multiples of this, which every tile that reads beyond the last token divides.
 PADDING = 128
 # Fewer programs than this leave most of a large GPU idle.
 ENOUGH_PROGRAMS = 264

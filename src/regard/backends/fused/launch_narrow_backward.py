@@ -13,7 +13,7 @@ from regard.backends.fused.to_differentiate import Given
 
 
 class NarrowLaunch(NamedTuple):
-    """operands: what both kernels read of tokens. rows: gradients of the output, and what rows have of their own."""
+    """operands: what both kernels read of tokens. of_rows: gradients of outputs, and what rows have of their own."""
 
     given: Given
     operands: tuple[Operand, ...]

@@ -52,7 +52,7 @@ def load_tokens(tokens, t, x, count, DIM: tl.constexpr):
 
     tokens: the pointer of a batch element, the strides of tokens and of numbers.
     """
-    place = tokens[0] + t.to(tl.int64)[:, None] * tokens[1] + x[None, :] * tokens[2]
+    place = tokens[0] + t.to(tl.int64)[:, None] * tokens[1] + x.to(tl.int64)[None, :] * tokens[2]
     return tl.load(place, mask=(t < count)[:, None] & (x < DIM)[None, :], other=0.0).to(tl.float32)
 
 
