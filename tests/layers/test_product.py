@@ -6,6 +6,7 @@ from tests.bounds import assert_as_good
 from torch import nn
 from torch.autograd import forward_ad
 from torch.nn import functional
+from torch.nn.utils import parametrizations, prune
 from torch.utils.flop_counter import FlopCounterMode
 
 from regard import MultiHeadAttention
@@ -177,11 +178,11 @@ def patched(linear):
 
 
 def pruned(linear):
-    nn.utils.prune.l1_unstructured(linear, "weight", 0.5)
+    prune.l1_unstructured(linear, "weight", 0.5)
 
 
 def normed(linear):
-    nn.utils.parametrizations.weight_norm(linear)
+    parametrizations.weight_norm(linear)
 
 
 @pytest.mark.parametrize("change", [hooked, pre_hooked, patched, pruned, normed])
