@@ -38,6 +38,8 @@ PRODUCT_COLUMNS = {32: Tile(32, 64, 4), 64: Tile(64, 128, 8, 1), 128: Tile(32, 6
 # With eight warps, in products 16 wide, triton 3.6 reads beyond its shared memory (compute-sanitizer, H200).
 NARROWEST_CHUNK = 32
 WIDEST_CHUNK = 128
+# So many numbers of tokens are split into parts by one program.
+SPLIT = 8192
 
 
 def narrow(choices: tuple[Tile, ...], rows: int, batch: int) -> Tile:
@@ -51,6 +53,16 @@ def narrow(choices: tuple[Tile, ...], rows: int, batch: int) -> Tile:
 def parts(count: int, size: int) -> int:
     """How many parts of a size hold a count."""
     return -(-count // size)
+
+
+def columns_for(count: int) -> int:
+    """How many columns hold a number of tokens, a multiple of every tile."""
+    return parts(count, PADDING) * PADDING
+
+
+def split_at_once(width: int) -> int:
+    """How many tokens of a width a program splits into parts."""
+    return min(PADDING, max(SPLIT // width, 16))
 
 
 def padded(size: int) -> int:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from regard.backends.fused import configurations as tables
 from regard.backends.fused.exact import exact_forward
-from regard.backends.fused.launch import bias_or, launch, operand, place, settings_of
+from regard.backends.fused.launch import bias_or, launch, operand, place, settings_of, single
 from regard.backends.fused.layout import Layout, columns, lay_out, shift_of
 from regard.backends.fused.narrow import narrow_forward
 from regard.backends.fused.product import product_forward, split_tokens
@@ -34,7 +34,7 @@ def pool(tensors: Sequence[Tensor], link: str, band: Sequence[int]) -> tuple[Ten
     batch, queries, dim, value_dim = common_batch(*tensors), query.shape[-2], query.shape[-1], value.shape[-1]
     layout = lay_out(tensors, link, batch)
     results = Results(
-        _single(query, *batch, queries, value_dim), _single(query, *batch, queries), _single(query, *batch, queries, 3)
+        single(query, *batch, queries, value_dim), single(query, *batch, queries), single(query, *batch, queries, 3)
     )
     with torch.cuda.device_of(query):
         if dim <= tables.NARROW_DIM and value_dim <= tables.NARROW_VALUES:
@@ -84,13 +84,13 @@ def _product(layout: Layout, results: Results, link: str, band: Sequence[int]) -
     key, value = layout.key.contiguous(), layout.value.contiguous()
     (keys, dim), value_dim = key.shape[-2:], value.shape[-1]
     dims, value_dims, width = tables.padded(dim), tables.padded(value_dim), tables.chunk(value_dim)
-    count = tables.parts(keys, tables.PADDING) * tables.PADDING
-    size = min(tables.PADDING, max(8192 // max(dims, value_dims), 16))
+    count = tables.columns_for(keys)
+    size = tables.split_at_once(max(dims, value_dims))
     key_blocks = count // size
     outer, inner = key.shape[:2]
-    key_parts, squares = _single(key, outer, inner, 2, count, dims), _single(key, outer, inner, count)
-    frame = _single(key, outer, inner, dims + key_blocks)
-    value_parts = _single(value, *value.shape[:2], 2, value_dims, count)
+    key_parts, squares = single(key, outer, inner, 2, count, dims), single(key, outer, inner, count)
+    frame = single(key, outer, inner, dims + key_blocks)
+    value_parts = single(value, *value.shape[:2], 2, value_dims, count)
     of_keys, of_values = (x.shape[0] * x.shape[1] * key_blocks for x in (key, value))
     launch(
         split_tokens, of_keys + of_values, key, value, key_parts, value_parts, squares, frame,
@@ -106,7 +106,3 @@ def _product(layout: Layout, results: Results, link: str, band: Sequence[int]) -
         **settings_of(layout, band), key_columns=count, key_blocks=key_blocks, blocks=blocks, chunks=chunks,
         DIM=dim, DIMS=dims, VALUE_DIM=value_dim, VALUE_DIMS=value_dims, LINK=link, BV=width, tile=tile,
     )  # fmt: skip
-
-
-def _single(like: Tensor, *shape: int) -> Tensor:
-    return like.new_empty(shape, dtype=torch.float32)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from regard.backends.fused.conditions import ANYWHERE
@@ -40,6 +41,11 @@ def settings_of(layout: Layout, band: Sequence[int]) -> dict:
 def bias_or(layout: Layout, other: Tensor) -> Tensor:
     """The bias, or a tensor to point at where there is none."""
     return other if layout.bias is None else layout.bias
+
+
+def single(like: Tensor, *shape: int) -> Tensor:
+    """Memory for float32, where another tensor is."""
+    return like.new_empty(shape, dtype=torch.float32)
 
 
 def place(tensor: Tensor) -> Operand:

@@ -6,15 +6,12 @@ import torch
 from torch import Tensor
 
 from regard.backends.fused import configurations as tables
-from regard.backends.fused.launch import bias_or, launch, operand, place
+from regard.backends.fused.launch import bias_or, launch, operand, place, single
 from regard.backends.fused.layout import columns
 from regard.backends.fused.product_backward import product_columns, product_rows
 from regard.backends.fused.split_backward import split_cotangents, split_keys, split_queries, split_values
 from regard.backends.fused.to_differentiate import Given
 from regard.backends.fused.wide_backward import wide_columns, wide_rows
-
-# So many numbers of some tokens are split at once.
-SPLIT = 8192
 
 
 class Values(NamedTuple):
@@ -30,9 +27,9 @@ class Values(NamedTuple):
         """One kernel each."""
         layout, width = given.layout, tables.chunk_backward(given.value_dim)
         numbers = tables.parts(given.value_dim, width) * width
-        tile = tables.Tile(width, _size(width), 4)
+        tile = tables.Tile(width, tables.split_at_once(width), 4)
         outer, inner, keys, _ = layout.value.shape
-        value = _single(layout.value, outer, inner, 2, given.key_columns, numbers)
+        value = single(layout.value, outer, inner, 2, given.key_columns, numbers)
         blocks = given.key_columns // tile.keys
         launch(
             split_values, outer * inner * blocks, operand(layout.value), value,
@@ -40,8 +37,8 @@ class Values(NamedTuple):
             DIM=given.value_dim, WIDTH=numbers, tile=tile,
         )  # fmt: skip
         count, blocks = given.query_columns, given.query_columns // tile.keys
-        grad = _single(value, layout.outer, layout.inner, 2, count, numbers)
-        across, own = _single(value, layout.outer, layout.inner, 2, numbers, count), given.of_queries(3)
+        grad = single(value, layout.outer, layout.inner, 2, count, numbers)
+        across, own = single(value, layout.outer, layout.inner, 2, numbers, count), given.of_queries(3)
         launch(
             split_cotangents, layout.batch * blocks,
             operand(given.grad_output), operand(given.output), operand(given.grad_log_mass),
@@ -67,11 +64,11 @@ class Centred(NamedTuple):
     def of(cls, given: Given) -> "Centred":
         """One kernel each."""
         layout, dims = given.layout, tables.padded(given.dim)
-        tile = tables.Tile(1, _size(dims), 4)
+        tile = tables.Tile(1, tables.split_at_once(dims), 4)
         outer, inner, keys, _ = layout.key.shape
         count, key_blocks = given.key_columns, given.key_columns // tile.keys
         key, key_across, key_squares = _parts(layout.key, outer, inner, count, dims)
-        frame = _single(key, outer, inner, dims + key_blocks)
+        frame = single(key, outer, inner, dims + key_blocks)
         launch(
             split_keys, outer * inner * key_blocks, operand(layout.key), key, key_across, key_squares, frame,
             inner=inner, count=keys, columns=count, blocks=key_blocks, DIM=given.dim, DIMS=dims, tile=tile,
@@ -202,14 +199,5 @@ def _of_keys(given: Given) -> tuple[Tensor, Tensor, Tensor]:
 
 def _parts(like: Tensor, outer: int, inner: int, count: int, dims: int) -> tuple[Tensor, Tensor, Tensor]:
     """Memory for tokens in parts, the same across, and squares."""
-    rows, across = _single(like, outer, inner, 2, count, dims), _single(like, outer, inner, 2, dims, count)
-    return rows, across, _single(like, outer, inner, count)
-
-
-def _single(like: Tensor, *shape: int) -> Tensor:
-    return like.new_empty(shape, dtype=torch.float32)
-
-
-def _size(width: int) -> int:
-    """How many tokens of a width are split at once."""
-    return min(tables.PADDING, max(SPLIT // width, 16))
+    rows, across = single(like, outer, inner, 2, count, dims), single(like, outer, inner, 2, dims, count)
+    return rows, across, single(like, outer, inner, count)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from regard.backends.fused.batches import fold, groups_of
-from regard.backends.fused.configurations import PADDING, parts
+from regard.backends.fused.configurations import columns_for
 from regard.errors import RegardError
 
 
@@ -64,7 +64,7 @@ def shift_of(bias: Tensor) -> Tensor:
 def columns(tokens: Tensor, fill: float) -> Tensor:
     """(.., .., tokens, dim) -> (.., .., dim, columns) in float32, where `fill` pads the tokens."""
     count = tokens.shape[-2]
-    width = parts(count, PADDING) * PADDING
+    width = columns_for(count)
     result = tokens.new_empty(*tokens.shape[:-2], tokens.shape[-1], width, dtype=torch.float32)
     result[..., :count].copy_(tokens.mT)
     if width > count:

@@ -25,7 +25,7 @@ def split_keys(
     """BN keys less the mean of some of them: parts, squares (columns,), and the frame.
 
     Keys that are not finite are 0 here, and their squares infinite, as beyond the last key. frame: the centre (DIMS,),
-    then the largest square of each block (blocks,), which is NaN or infinite if a key of it is.
+    then the largest square of each block (blocks,), infinite if a key of it is not finite.
     """
     batch, block = (tl.program_id(0) // blocks).to(tl.int64), tl.program_id(0) % blocks
     n = block * BN + tl.arange(0, BN)

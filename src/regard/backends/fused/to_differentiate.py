@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
-from regard.backends.fused.configurations import PADDING, parts
-from regard.backends.fused.launch import settings_of
+from regard.backends.fused.configurations import columns_for
+from regard.backends.fused.launch import settings_of, single
 from regard.backends.fused.layout import Layout
 
 
@@ -45,12 +44,12 @@ class Given(NamedTuple):
     @property
     def query_columns(self) -> int:
         """The number of queries, padded to a multiple of every tile."""
-        return padded(self.layout.query.shape[-2])
+        return columns_for(self.layout.query.shape[-2])
 
     @property
     def key_columns(self) -> int:
         """The number of keys, likewise."""
-        return padded(self.layout.key.shape[-2])
+        return columns_for(self.layout.key.shape[-2])
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -68,9 +67,4 @@ class Given(NamedTuple):
 
     def _empty(self, numbers: int, columns: int) -> Tensor:
         layout = self.layout
-        return layout.query.new_empty(layout.outer, layout.inner, numbers, columns, dtype=torch.float32)
-
-
-def padded(count: int) -> int:
-    """A number of tokens as a multiple of every tile."""
-    return parts(count, PADDING) * PADDING
+        return single(layout.query, layout.outer, layout.inner, numbers, columns)
