@@ -54,13 +54,7 @@ def choose(problem: Problem, name: str, *, log_mass: bool) -> Backend:
         if problem.work <= _small(problem) or BLOCKED.refuse(problem, log_mass) is not None:
             return REFERENCE
         return BLOCKED
-    if not isinstance(name, str) or name not in BACKENDS:
-        raise RegardError(
-            "backend",
-            got=repr(name),
-            needed=f'"auto" or one of {", ".join(sorted(BACKENDS))}',
-            repair='Leave it at "auto" unless you compare backends.',
-        )
+    check_backend(name)
     backend = BACKENDS[name]
     reason = backend.refuse(problem, log_mass)
     if reason is not None:
@@ -71,6 +65,17 @@ def choose(problem: Problem, name: str, *, log_mass: bool) -> Backend:
             repair='Use backend="auto", or see regard.why(...) for what each backend says.',
         )
     return backend
+
+
+def check_backend(name: str) -> None:
+    """Raise unless `name` is "auto" or the name of a backend."""
+    if not isinstance(name, str) or name not in ("auto", *BACKENDS):
+        raise RegardError(
+            "backend",
+            got=repr(name),
+            needed=f'"auto" or one of {", ".join(sorted(BACKENDS))}',
+            repair='Leave it at "auto" unless you compare backends.',
+        )
 
 
 def refusals(problem: Problem, *, log_mass: bool, chosen: Backend) -> dict[str, str]:

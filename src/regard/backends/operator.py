@@ -10,6 +10,7 @@ are called as they are: what an operator costs is noticed in a short call.
 """
 
 from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any, NamedTuple
 
 import torch
@@ -45,8 +46,8 @@ class Operator(NamedTuple):
 
 def operator(name: str, directions: Directions, *, backend: str, refusal: str) -> Operator:
     """The operator of that name; refusal: why the backend has no second derivative."""
-    forward = torch.library.custom_op(f"regard::{name}", directions.forward, mutates_args=())
-    backward = torch.library.custom_op(f"regard::{name}_backward", directions.backward, mutates_args=())
+    forward = torch.library.custom_op(f"regard::{name}", _contiguous(directions.forward), mutates_args=())
+    backward = torch.library.custom_op(f"regard::{name}_backward", _contiguous(directions.backward), mutates_args=())
 
     def pool(tensors: list[Tensor], statics: Sequence[Any]) -> Results:
         """Call as an operator where somebody watches."""
@@ -149,6 +150,18 @@ def operator(name: str, directions: Directions, *, backend: str, refusal: str) -
         return pool(tensors, statics)
 
     return Operator(run, forward, backward)
+
+
+def _contiguous(function: Callable[..., Sequence[Tensor]]) -> Callable[..., Sequence[Tensor]]:
+    """The same function with contiguous results, which the fake functions promise and compiled programs rely on."""
+
+    @wraps(function)
+    def contiguous(*arguments):
+        results = function(*arguments)
+        laid_out = [x.contiguous() for x in results]
+        return laid_out if isinstance(results, list) else tuple(laid_out)
+
+    return contiguous
 
 
 def wants_gradient(tensors: Sequence[Tensor]) -> bool:

@@ -4,14 +4,15 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
+from regard.backends.choice import check_backend
 from regard.backends.problem import Bias, Problem
 from regard.errors import RegardError
 from regard.layers.memory import Memory, check_pairs
 from regard.layers.scoring import Custom, as_score
 from regard.masks import Mask
-from regard.pooling import Attended, attend, inspect
+from regard.pooling import Attended, attend
 from regard.pooling.attend import pool, pool_inspect, pool_with_weights
-from regard.pooling.prepare import Settings, check_dropout, to_autocast, to_problem
+from regard.pooling.prepare import Settings, check_dropout, prepare, to_autocast, to_problem
 from regard.scores.names import ScoreLike
 from regard.shapes import check_inputs, describe
 
@@ -22,6 +23,7 @@ class Attention(nn.Module):
     score: a name, a module of `regard.scores`, or any callable, as for `regard.attend`.
     dropout: the probability with which a weight is dropped, in training only.
     bias: added to the scores: a tensor, a parameter, or a callable of positions such as `Alibi(heads)`.
+    backend: what computes every call of the layer, as for `regard.attend`.
 
     >>> import torch
     >>> layer = Attention("gaussian")
@@ -31,16 +33,28 @@ class Attention(nn.Module):
     """
 
     bias: Bias | None
+    backend: str = "auto"  # on the class too: layers saved by version 0.1 lack the attribute
 
-    def __init__(self, score: ScoreLike = "scaled_dot", *, dropout: float = 0.0, bias: Bias | None = None) -> None:
+    def __init__(
+        self,
+        score: ScoreLike = "scaled_dot",
+        *,
+        dropout: float = 0.0,
+        bias: Bias | None = None,
+        backend: str = "auto",
+    ) -> None:
         """Check what can be checked before there is a call."""
         super().__init__()
         check_dropout(dropout)
+        check_backend(backend)
+        self.backend = backend
         self.score = as_score(score)
         self.dropout = dropout
         set_bias(self, "bias", bias)
 
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None = None) -> Tensor:
+    def forward(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None = None, *, bias: Bias | None = None
+    ) -> Tensor:
         """Attend from each query to all keys.
 
         Args:
@@ -48,17 +62,22 @@ class Attention(nn.Module):
             key: (*batch, keys, key_dim).
             value: (*batch, keys, value_dim).
             mask: who may attend to whom.
+            bias: added to the scores, beside the layer's own, as for `regard.attend`.
 
         Returns:
             (*batch, queries, value_dim). A query that may see no key gets 0.
         """
-        dropout = self.dropout if self.training else 0.0
-        return attend(query, key, value, self.score, mask, bias=self.bias, dropout=dropout)
+        if bias is None or self.bias is None:
+            dropout = self.dropout if self.training else 0.0
+            bias = self.bias if bias is None else bias
+            return attend(query, key, value, self.score, mask, bias=bias, dropout=dropout, backend=self.backend)
+        return pool(*prepare(query, key, value, self.score, self._settings(mask, bias)), self.backend)
 
-    def inspect(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None = None) -> Attended:
+    def inspect(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None = None, *, bias: Bias | None = None
+    ) -> Attended:
         """The same pooling as a record that can be asked for weights."""
-        dropout = self.dropout if self.training else 0.0
-        return inspect(query, key, value, self.score, mask, bias=self.bias, dropout=dropout)
+        return pool_inspect(*prepare(query, key, value, self.score, self._settings(mask, bias)), self.backend)
 
     def remember(self, key: Tensor, value: Tensor, mask: Mask | None = None) -> Memory:
         """Prepare keys and values once, for any number of recalls.
@@ -74,24 +93,28 @@ class Attention(nn.Module):
         # A user's function might divide by the norm of a key: it sees keys as they came.
         return memory if isinstance(self.score, Custom) else memory.without_padding()
 
-    def recall(self, query: Tensor, memory: Memory) -> Tensor:
+    def recall(self, query: Tensor, memory: Memory, *, bias: Bias | None = None) -> Tensor:
         """Pool what is remembered: (*batch, queries, query_dim) -> (*batch, queries, value_dim)."""
-        return pool(*self._recalled(query, memory), "auto")
+        return pool(*self._recalled(query, memory, bias), self.backend)
 
-    def recall_inspect(self, query: Tensor, memory: Memory) -> Attended:
+    def recall_inspect(self, query: Tensor, memory: Memory, *, bias: Bias | None = None) -> Attended:
         """The same recall as a record that can be asked for weights: a decoder's alignments."""
-        return pool_inspect(*self._recalled(query, memory), "auto")
+        return pool_inspect(*self._recalled(query, memory, bias), self.backend)
 
-    def recall_with_weights(self, query: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
+    def recall_with_weights(self, query: Tensor, memory: Memory, *, bias: Bias | None = None) -> tuple[Tensor, Tensor]:
         """The same recall and its weights (*batch, queries, keys), from one pass: for a decoder's few queries."""
-        return pool_with_weights(*self._recalled(query, memory))
+        return pool_with_weights(*self._recalled(query, memory, bias), self.backend)
 
     def _prepare(self, key: Tensor, value: Tensor | None, first: int) -> tuple[Tensor, Tensor]:
         value = key if value is None else value
         check_pairs(key, value)
         return self.score.prepare_key(to_autocast(key), first), to_autocast(value)
 
-    def _recalled(self, query: Tensor, memory: Memory) -> tuple[Problem, Tensor | None]:
+    def _settings(self, mask: Mask | None, bias: Bias | None) -> Settings:
+        """What modifies a call of the layer."""
+        return Settings(mask, bias, self.dropout if self.training else 0.0, layer_bias=self.bias)
+
+    def _recalled(self, query: Tensor, memory: Memory, bias: Bias | None) -> tuple[Problem, Tensor | None]:
         if not isinstance(memory, Memory):
             raise RegardError(
                 "memory",
@@ -104,13 +127,12 @@ class Attention(nn.Module):
         query, key, value = (to_autocast(x) for x in (query, memory.key, memory.value))
         first = memory.keys - query.shape[-2]
         form = self.score.pair(self.score.prepare_query(query, first), key)
-        dropout = self.dropout if self.training else 0.0
-        settings = Settings(memory.mask, self.bias, dropout, first_query=first, is_blanked=memory.is_blanked)
+        settings = self._settings(memory.mask, bias)._replace(first_query=first, is_blanked=memory.is_blanked)
         return to_problem(form, value, settings), self.score.sink_logits()
 
     def extra_repr(self) -> str:
         """Show what is not a module."""
-        return f"dropout={self.dropout}"
+        return f"dropout={self.dropout}" + ("" if self.backend == "auto" else f", backend={self.backend!r}")
 
 
 def set_bias(module: nn.Module, name: str, bias: Bias | Callable[[Tensor, Tensor], Tensor] | None) -> None:

@@ -114,6 +114,7 @@ def _is_plain(layer: "MultiHeadAttention", score: nn.Module | None) -> bool:
     return (
         is_bare(score)
         and score.scale is None
+        and layer.backend == "auto"
         and layer._buffers.get("head_gate", layer) is None  # a gate that learns is no buffer
         and layer.position_bias is None
         and layer.heads == layer.kv_heads

@@ -34,7 +34,9 @@ def heads_problem(form: Form, value: Tensor, sink: Tensor | None, settings: Sett
             repair="Pass a tensor of shape (heads,).",
         )
     mask = None if mask is None else map_tensors(mask, groups.split)
-    split = settings._replace(mask=mask, bias=groups.bias(settings.bias, form.query.ndim))
+    rank = form.query.ndim
+    bias, layer_bias = groups.bias(settings.bias, rank), groups.bias(settings.layer_bias, rank)
+    split = settings._replace(mask=mask, bias=bias, layer_bias=layer_bias)
     problem = to_problem(groups.form(form), value.unsqueeze(-3), split)
     return problem, None if sink is None else sink.unflatten(-1, (kv_heads, -1))
 

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
-from regard.backends.problem import Problem
+from regard.backends.choice import check_backend
+from regard.backends.problem import Bias, Problem
 from regard.errors import RegardError
 from regard.layers import torch_weights
 from regard.layers.few_calls import few_calls
@@ -16,7 +17,7 @@ from regard.layers.product import product_of
 from regard.layers.projection import Projections
 from regard.layers.record import MultiHeadAttended
 from regard.layers.scoring import Custom, as_head_score
-from regard.layers.sizes import check_head_dim, check_kv_heads, check_position_bias
+from regard.layers.sizes import check_bias_of_heads, check_head_dim, check_kv_heads, check_position_bias
 from regard.masks import Mask
 from regard.pooling import Attended, everyday
 from regard.pooling.attend import pool, pool_inspect, pool_with_weights
@@ -55,6 +56,8 @@ class MultiHeadAttention(nn.Module):
         dropout: the probability with which a weight is dropped, in training only.
         position_bias: a callable of query and key positions, added to the scores, such as `Alibi(heads)`; a module
             brings its parameters along. Rotary positions are a score: `regard.scores.Rotary("scaled_dot")`.
+        backend: what computes every call of the layer, as for `regard.attend`. Only "reference" has second derivatives
+            and forward-mode derivatives for every score.
 
     >>> import torch
     >>> layer = MultiHeadAttention(12, 3)
@@ -66,6 +69,7 @@ class MultiHeadAttention(nn.Module):
     """
 
     head_gate: Tensor | None
+    backend: str = "auto"  # on the class too: layers saved by version 0.1 lack the attribute
 
     def __init__(
         self,
@@ -82,12 +86,15 @@ class MultiHeadAttention(nn.Module):
         bias: bool = True,
         dropout: float = 0.0,
         position_bias: Callable[[Tensor, Tensor], Tensor] | None = None,
+        backend: str = "auto",
     ) -> None:
         """Check the sizes and draw the weights."""
         super().__init__()
         check_int("dim", dim)
         check_int("heads", heads)
         check_dropout(dropout)
+        check_backend(backend)
+        self.backend = backend
         self.heads = heads
         self.kv_heads = check_kv_heads(heads, heads if kv_heads is None else kv_heads)
         self.head_dim = check_head_dim(dim, heads) if head_dim is None else head_dim
@@ -115,6 +122,7 @@ class MultiHeadAttention(nn.Module):
         value: Tensor | None = None,
         mask: Mask | None = None,
         *,
+        bias: Bias | None = None,
         group: "Group | None" = None,
         order: str = "contiguous",
     ) -> Tensor:
@@ -125,14 +133,16 @@ class MultiHeadAttention(nn.Module):
             key: (*batch, keys, key_dim); the query by default. Each batch axis is equal to the query's or 1.
             value: (*batch, keys, value_dim); the key by default.
             mask: who may attend to whom.
-            group: the ranks that share the sequence; each passes its own tokens, and a mask of all of them.
+            bias: added to the scores, beside the layer's own position_bias: a tensor that broadcasts to (*batch, heads,
+                queries, keys), or a callable of positions, as for `regard.attend`.
+            group: the ranks that share the sequence; each passes its own tokens, and a mask and a bias of all of them.
             order: which tokens each of these ranks holds; see `regard.sharding.attend`.
 
         Returns:
             (*batch, queries, output_dim). A query that may see no key gets 0 from every head: the output's bias.
         """
         if group is not None:
-            return self.join(self._merge_groups(self._pool_shards(query, key, value, mask, group, order)))
+            return self.join(self._merge_groups(self._pool_shards(query, key, value, mask, bias, group, order)))
         if order != "contiguous":
             raise RegardError(
                 "order",
@@ -140,19 +150,27 @@ class MultiHeadAttention(nn.Module):
                 needed="the group of ranks that hold the tokens in this order",
                 repair="Pass group= as well, or leave order out: without a group, tokens come in the sequence's order.",
             )
-        # Who joins heads in another way is not asked for calls that have torch's.
-        mixed = few_calls(self, query, key, value, mask) if type(self).join is MultiHeadAttention.join else None
-        return self.join(self._merge_groups(self._pool(query, key, value, mask))) if mixed is None else mixed
+        # A subclass with its own `join` cannot use torch's operator for the whole layer.
+        mixed = None
+        if bias is None and type(self).join is MultiHeadAttention.join:
+            mixed = few_calls(self, query, key, value, mask)
+        return self.join(self._merge_groups(self._pool(query, key, value, mask, bias))) if mixed is None else mixed
 
     def inspect(
-        self, query: Tensor, key: Tensor | None = None, value: Tensor | None = None, mask: Mask | None = None
+        self,
+        query: Tensor,
+        key: Tensor | None = None,
+        value: Tensor | None = None,
+        mask: Mask | None = None,
+        *,
+        bias: Bias | None = None,
     ) -> MultiHeadAttended:
         """The same as calling the layer, as a record with weights per head.
 
         Looking at heads that share keys gives each its own copy of them, linear in tokens.
         """
         heads = self._project(query, key, value)
-        return self._record(pool_inspect(*self._problem(*heads, mask, share=False), "auto"))
+        return self._record(pool_inspect(*self._problem(*heads, mask, bias, share=False), self.backend))
 
     def remember(self, key: Tensor, value: Tensor | None = None, mask: Mask | None = None) -> Memory:
         """Project and prepare keys and values once, for any number of recalls.
@@ -167,17 +185,23 @@ class MultiHeadAttention(nn.Module):
         memory = Memory(*self._prepare(key, value, 0), mask, key.ndim - 2, self._prepare)
         return memory if isinstance(self.score, Custom) else memory.without_padding()
 
-    def recall(self, query: Tensor, memory: Memory) -> Tensor:
-        """Attend to what is remembered: (*batch, queries, dim) -> (*batch, queries, output_dim)."""
-        return self.join(self._merge_groups(pool(*self._recalled(query, memory), "auto")))
+    def recall(self, query: Tensor, memory: Memory, *, bias: Bias | None = None) -> Tensor:
+        """Attend to what is remembered: (*batch, queries, dim) -> (*batch, queries, output_dim).
 
-    def recall_inspect(self, query: Tensor, memory: Memory) -> MultiHeadAttended:
+        Args:
+            query: (*batch, queries, dim).
+            memory: what `remember` returned.
+            bias: as for a call of the layer; a tensor has an entry for each of these queries and all remembered keys.
+        """
+        return self.join(self._merge_groups(pool(*self._recalled(query, memory, bias), self.backend)))
+
+    def recall_inspect(self, query: Tensor, memory: Memory, *, bias: Bias | None = None) -> MultiHeadAttended:
         """The same recall as a record with weights per head: a decoder's alignments."""
-        return self._record(pool_inspect(*self._recalled(query, memory, share=False), "auto"))
+        return self._record(pool_inspect(*self._recalled(query, memory, bias, share=False), self.backend))
 
-    def recall_with_weights(self, query: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
+    def recall_with_weights(self, query: Tensor, memory: Memory, *, bias: Bias | None = None) -> tuple[Tensor, Tensor]:
         """The same recall and its weights (*batch, heads, queries, keys), from one pass: for few queries."""
-        heads, weights = pool_with_weights(*self._recalled(query, memory, share=False))
+        heads, weights = pool_with_weights(*self._recalled(query, memory, bias, share=False), self.backend)
         return self.join(heads), weights
 
     def join(self, heads: Tensor) -> Tensor:
@@ -214,14 +238,17 @@ class MultiHeadAttention(nn.Module):
         """An nn.MultiheadAttention with batch_first=True and a copy of the weights, where there is one."""
         return torch_weights.to_torch(self)
 
-    def _pool(self, query: Tensor, key: Tensor | None, value: Tensor | None, mask: Mask | None) -> Tensor:
+    def _pool(
+        self, query: Tensor, key: Tensor | None, value: Tensor | None, mask: Mask | None, bias: Bias | None
+    ) -> Tensor:
         """All h_j of eq. 14: (*batch, heads, queries, value_head_dim), or (*batch, kv_heads, group, …)."""
         query, key, value = self._project(query, key, value)
         heads = None
-        # Of everyday calls those with padding are left out: its batch axes are the tokens', not those of heads.
-        if (mask is None or (isinstance(mask, Mask) and mask.is_causal)) and self.position_bias is None:
+        # Padding is left out here: its batch axes are those of the tokens, without the axis of heads.
+        is_plain = self.backend == "auto" and bias is None and self.position_bias is None
+        if is_plain and (mask is None or (isinstance(mask, Mask) and mask.is_causal)):
             heads = None if self.training and self.dropout else everyday.pool(query, key, value, self.score, mask)
-        return pool(*self._problem(query, key, value, mask), "auto") if heads is None else heads
+        return pool(*self._problem(query, key, value, mask, bias), self.backend) if heads is None else heads
 
     def _project(self, query: Tensor, key: Tensor | None, value: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         if query is None:  # which the projections take for no queries at all
@@ -230,28 +257,56 @@ class MultiHeadAttention(nn.Module):
         return self.input(query, key, key if value is None else value)
 
     def _problem(
-        self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, *, share: bool = True
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Mask | None,
+        bias: Bias | None,
+        *,
+        share: bool = True,
     ) -> tuple[Problem, Tensor | None]:
         """The problem of projected heads."""
         score = self.score
-        return self._posed(score.prepare_query(query), score.prepare_key(key), value, Settings(mask), share)
+        return self._posed(score.prepare_query(query), score.prepare_key(key), value, Settings(mask, bias), share)
 
-    def _pool_shards(self, query: Tensor, key: Tensor | None, value: Tensor | None, mask, group, order: str) -> Tensor:
+    def _pool_shards(
+        self,
+        query: Tensor,
+        key: Tensor | None,
+        value: Tensor | None,
+        mask: Mask | None,
+        bias: Bias | None,
+        group: "Group",
+        order: str,
+    ) -> Tensor:
         from regard.sharding.pool import pool_shards  # loaded where it is used: most calls have one process
 
         key = query if key is None else key
         tokens = (query, key, key if value is None else value)
-        given = Settings(mask, self.position_bias, self.dropout if self.training else 0.0)
-        return pool_shards(tokens, self.score, given, group=group, order=order, project=self.input, pose=heads_problem)
+        check_bias_of_heads(bias, query.ndim + 1)
+        dropout = self.dropout if self.training else 0.0
+        return pool_shards(
+            tokens,
+            self.score,
+            Settings(mask, bias, dropout, layer_bias=self.position_bias),
+            group=group,
+            order=order,
+            project=self.input,
+            pose=heads_problem,
+            backend=self.backend,
+        )
 
-    def _recalled(self, query: Tensor, memory: Memory, *, share: bool = True) -> tuple[Problem, Tensor | None]:
+    def _recalled(
+        self, query: Tensor, memory: Memory, bias: Bias | None, *, share: bool = True
+    ) -> tuple[Problem, Tensor | None]:
         if query is None:
             check_tensor("query", query)
         query, _, _ = self.input(query, None, None)
         self._check_memory(query, memory)
         first = memory.keys - query.shape[-2]
         query = self.score.prepare_query(query, first)
-        settings = Settings(memory.mask, first_query=first, is_blanked=memory.is_blanked)
+        settings = Settings(memory.mask, bias, first_query=first, is_blanked=memory.is_blanked)
         return self._posed(query, to_autocast(memory.key), to_autocast(memory.value), settings, share)
 
     def _posed(
@@ -266,8 +321,9 @@ class MultiHeadAttention(nn.Module):
         if not share and self.kv_heads != self.heads:
             group = self.heads // self.kv_heads
             key, value = (x if x.shape[-3] == self.heads else x.repeat_interleave(group, -3) for x in (key, value))
+        check_bias_of_heads(settings.bias, query.ndim)
         dropout = self.dropout if self.training else 0.0
-        settings = settings._replace(bias=self.position_bias, dropout=dropout)
+        settings = settings._replace(layer_bias=self.position_bias, dropout=dropout)
         return heads_problem(self.score.pair(query, key), value, self.score.sink_logits(), settings)
 
     def _prepare(self, key: Tensor, value: Tensor | None, first: int) -> tuple[Tensor, Tensor]:
@@ -297,4 +353,5 @@ class MultiHeadAttention(nn.Module):
 
     def extra_repr(self) -> str:
         """Show what the modules below do not."""
-        return f"heads={self.heads}, kv_heads={self.kv_heads}, dropout={self.dropout}"
+        backend = "" if self.backend == "auto" else f", backend={self.backend!r}"
+        return f"heads={self.heads}, kv_heads={self.kv_heads}, dropout={self.dropout}{backend}"

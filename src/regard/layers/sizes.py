@@ -4,9 +4,10 @@ from collections.abc import Callable
 
 from torch import Tensor
 
+from regard.backends.problem import Bias
 from regard.errors import RegardError
 from regard.layers.positions import Alibi
-from regard.shapes import check_int
+from regard.shapes import check_int, describe
 
 
 def check_kv_heads(heads: int, kv_heads: int) -> int:
@@ -32,6 +33,20 @@ def check_head_dim(dim: int, heads: int) -> int:
             repair="Give head_dim, the size of a projected query and key; it need not divide anything.",
         )
     return dim // heads
+
+
+def check_bias_of_heads(bias: Bias | None, rank: int) -> None:
+    """Refuse a tensor of which an axis might mean rows of the batch or heads.
+
+    rank: the number of axes of (*batch, heads, queries, keys).
+    """
+    if isinstance(bias, Tensor) and 2 < bias.ndim < rank and bias.shape[-3] != 1:
+        raise RegardError(
+            "bias",
+            got=f"{describe(bias)}, which may mean rows of the batch or heads of the layer",
+            needed="all axes of (*batch, heads, queries, keys), or queries and keys alone",
+            repair="Write b[:, None] for a bias of each row of the batch, b[None] for one of each head.",
+        )
 
 
 def check_position_bias(

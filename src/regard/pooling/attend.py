@@ -107,10 +107,10 @@ def pool_inspect(problem: Problem, sink: Tensor | None, backend: str) -> Attende
     return Attended(output, log_mass, (problem,), sink is not None)
 
 
-def pool_with_weights(problem: Problem, sink: Tensor | None) -> tuple[Tensor, Tensor]:
+def pool_with_weights(problem: Problem, sink: Tensor | None, backend: str) -> tuple[Tensor, Tensor]:
     """Output and weights of one pass, materialised: for the few queries of a decoder's step, which wants both."""
-    if sink is not None or problem.dropout:
-        record = pool_inspect(problem, sink, "auto")
+    if sink is not None or problem.dropout or backend not in ("auto", "reference"):
+        record = pool_inspect(problem, sink, backend)
         return record.output, record.weights()
     problem = problem.without_padding()
     with full_precision(problem.value.device):

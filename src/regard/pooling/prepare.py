@@ -1,6 +1,6 @@
 """From the arguments of a call to the problem that backends run: every check is made here, once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -20,6 +20,7 @@ class Settings(NamedTuple):
     """What modifies a pooling beside its inputs; first_query is known where a Memory numbers the queries.
 
     mask: in the caller's words, or placed already by a caller whose batch axes are not those of the problem.
+    bias, layer_bias: both are added to the scores; the first belongs to the call, the second to a layer.
     is_blanked: padding holds 0 already, as in a Memory.
     """
 
@@ -29,6 +30,7 @@ class Settings(NamedTuple):
     tolerance: float | None = None
     first_query: int | None = None
     is_blanked: bool = False
+    layer_bias: Bias | None = None
 
 
 def prepare(
@@ -50,20 +52,22 @@ def prepare(
 
 def to_problem(form: Form, value: Tensor, settings: Settings) -> Problem:
     """Lay mask and bias on the sizes of the call."""
-    mask, bias, dropout, tolerance, first_query, is_blanked = settings
+    mask, bias, dropout, tolerance, first_query, is_blanked, layer_bias = settings
     if type(dropout) is not float or dropout:
         check_dropout(dropout)
     if tolerance is not None:
         _check_tolerance(tolerance)
-    if mask is not None or bias is not None or not isinstance(form, DotForm) or _differ(form, value):
+    has_bias = bias is not None or layer_bias is not None
+    if mask is not None or has_bias or not isinstance(form, DotForm) or _differ(form, value):
         # The batch is formed even where nothing needs it: the axes of a score's parameters must fit.
         batch, queries, keys, device = batch_of(form, value), form.query.shape[-2], value.shape[-2], value.device
         if mask is not None and not isinstance(mask, Placed):
             mask = Mask.expect(mask).place(
                 batch=batch, queries=queries, keys=keys, device=device, first_query=first_query
             )
-        if bias is not None:
-            bias = _place_bias(bias, (*batch, queries, keys), device)
+        shape = (*batch, queries, keys)
+        biases = [_place_bias(given, shape, device) for given in (bias, layer_bias) if given is not None]
+        bias = _add_biases(biases, first_query or 0) if biases else None
     return Problem(form, value, mask, bias, dropout, tolerance, 0 if first_query is None else first_query, is_blanked)
 
 
@@ -170,6 +174,30 @@ def _place_bias(bias: Bias, shape: tuple[int, ...], device: torch.device) -> Bia
             repair="Give size 1 to the axes it is shared over.",
         )
     return bias.reshape((1,) * (len(shape) - bias.ndim) + bias.shape)
+
+
+def _add_biases(biases: Sequence[Bias], first_query: int) -> Bias:
+    """The sum of placed biases: a tensor if all are tensors, otherwise a callable of positions."""
+    if len(biases) == 1:
+        return biases[0]
+    tensors = [bias for bias in biases if isinstance(bias, Tensor)]
+    if len(tensors) == len(biases):
+        return sum(tensors[1:], tensors[0])
+
+    def tile(queries: Tensor, keys: Tensor) -> Tensor:
+        tiles = [
+            _bias_tile(bias, queries - first_query, keys) if isinstance(bias, Tensor) else bias(queries, keys)
+            for bias in biases
+        ]
+        return sum(tiles[1:], tiles[0])
+
+    return tile
+
+
+def _bias_tile(bias: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """The entries of these rows and columns; an axis of size 1 stays shared."""
+    bias = bias if bias.shape[-2] == 1 else bias[..., rows, :]
+    return bias if bias.shape[-1] == 1 else bias[..., columns]
 
 
 def check_dropout(dropout: float) -> None:

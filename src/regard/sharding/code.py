@@ -1,6 +1,6 @@
 """What a score or a bias that is code learns: the parameters of its module; a closure that learns is refused."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -10,8 +10,8 @@ from regard.errors import RegardError
 from regard.scores.forms import CallableForm
 
 
-def learned_by_code(problem: Problem, score: object, bias: object) -> tuple[Tensor, ...]:
-    """The parameters of `score` and of `bias`, where the problem calls them, that want a gradient.
+def learned_by_code(problem: Problem, score: object, biases: Sequence[object]) -> tuple[Tensor, ...]:
+    """The parameters of `score` and of `biases`, where the problem calls them, that want a gradient.
 
     Each is tried on one pair, the same on every rank: should its result want a gradient of something else as well,
     nobody would know of that in the backward pass, when blocks are recomputed.
@@ -22,10 +22,10 @@ def learned_by_code(problem: Problem, score: object, bias: object) -> tuple[Tens
     form, device = problem.form, problem.value.device
     if isinstance(form, CallableForm):
         tile = _tried("score", device, form.function, _one(form.query), _one(form.key))
-        found |= _parameters("score", score, tile)
+        found |= _parameters("score", [score], tile)
     if problem.bias is not None and not isinstance(problem.bias, Tensor):
         position = torch.arange(1, device=device)
-        found |= _parameters("bias", bias, _tried("bias", device, problem.bias, position, position))
+        found |= _parameters("bias", biases, _tried("bias", device, problem.bias, position, position))
     return tuple(found.values())
 
 
@@ -47,8 +47,11 @@ def _random_state(device: torch.device) -> Tensor:
     return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
 
 
-def _parameters(argument: str, source: object, tile: Tensor) -> dict[int, Tensor]:
-    parameters = source.parameters() if isinstance(source, nn.Module) else ()
+def _parameters(argument: str, sources: Sequence[object], tile: Tensor) -> dict[int, Tensor]:
+    """The parameters of modules and the tensors among `sources` that want a gradient, by id."""
+    parameters: list[Tensor] = [source for source in sources if isinstance(source, Tensor)]
+    for source in sources:
+        parameters += source.parameters() if isinstance(source, nn.Module) else ()
     found: dict[int, Tensor] = {id(parameter): parameter for parameter in parameters if parameter.requires_grad}
     lost = [leaf for leaf in _leaves(tile, found.values()) if id(leaf) not in found]
     if lost:

@@ -46,11 +46,13 @@ def pool_shards(
     tokens: query, key and value of this rank, as the user gave them. settings: with a mask and a bias of the whole
     sequences. project: what happens to tokens before the score prepares them. pose: what makes a problem of a form.
     """
-    told = {"score": _told(score), "mask": f"{settings.mask}", "bias": _told(settings.bias), "travel": f"{travel}"}
+    biases = (settings.bias, settings.layer_bias)
+    told = {"score": _told(score), "mask": f"{settings.mask}", "travel": f"{travel}"}
+    told["bias"] = " and ".join(_told(bias) for bias in biases if bias is not None) or "None"
     shards = Shards.meet(group, order, *tokens, told | {"backend": f"{backend}"})
     form, value, sink = _prepared(shards, *project(*tokens), score)
     problem, sink = pose_on_shards(shards, pose, form, value, sink, settings)
-    learned = learned_by_code(problem, score, settings.bias)
+    learned = learned_by_code(problem, score, biases)
     hops = hops_of(problem.mask, shards.query_runs, shards.key_runs)
     traveller = choose(load_of(shards, problem), hops, travel, backward=torch.is_grad_enabled())
     record = run(Blocks(shards, problem, backend), Route(traveller, hops[traveller]), learned)
