@@ -4,6 +4,7 @@ import pytest
 import torch
 from tests.bounds import assert_same
 from tests.refusals import refuses
+from torch import nn
 
 import regard
 from regard import Attention, Mask, MultiHeadAttention
@@ -86,6 +87,15 @@ def test_a_bias_that_may_mean_rows_or_heads_is_refused():
         layer(tokens, bias=torch.zeros(5, 4))
 
 
+def test_a_callable_bias_with_one_axis_is_refused():
+    """`b[i, j]` is the diagonal of b, where the tile is `b[i[:, None], j]`."""
+    layer, tokens = layer_and_tokens()
+    b = torch.randn(5, 5, dtype=torch.float64)
+    with refuses("bias", "(5,)", "queries[:, None]"):
+        layer(tokens, bias=lambda i, j: b[i, j])
+    assert_same(layer(tokens, bias=lambda i, j: b[i[:, None], j]), layer(tokens, bias=b))
+
+
 @pytest.mark.filterwarnings("ignore:`torch.jit.script`:DeprecationWarning")  # torch.func.jvp itself calls it
 @pytest.mark.parametrize("score", SCORES)
 def test_a_layer_on_the_reference_has_second_and_forward_mode_derivatives(score):
@@ -129,3 +139,59 @@ def test_a_named_backend_is_not_replaced_by_the_operator_of_torch():
     layer.eval()
     with torch.no_grad(), refuses("backend", "triton"):
         layer(tokens)
+
+
+# --- the floating-point masks of nn.MultiheadAttention -----------------------------------------------------------
+
+SIZE = 5  # batch and tokens alike, so that a mask of one axis could be taken for another
+
+
+@pytest.fixture
+def theirs_and_ours():
+    theirs = nn.MultiheadAttention(12, 4, batch_first=True, dtype=torch.float64).eval()
+    return theirs, MultiHeadAttention.from_torch(theirs).eval()
+
+
+def refusal_of(**masks):
+    with pytest.raises(regard.RegardError) as caught:
+        Mask.from_multihead(**masks)
+    return caught.value.repair
+
+
+@pytest.mark.parametrize("argument", ["attn_mask", "key_padding_mask"])
+@pytest.mark.parametrize("kind", ["0 and -inf", "finite"])
+def test_the_advice_for_a_float_mask_gives_what_torch_gives(argument, kind, theirs_and_ours):
+    theirs, ours = theirs_and_ours
+    tokens, m = torch.randn(SIZE, SIZE, 12, dtype=torch.float64), torch.randn(SIZE, SIZE, dtype=torch.float64)
+    if kind == "0 and -inf":
+        m = torch.where(m > 0.5, -torch.inf, 0.0).double()
+        m[:, 0] = 0
+    wanted, _ = theirs(tokens, tokens, tokens, **{argument: m})
+    repair = refusal_of(**{argument: m})
+    if kind == "0 and -inf":
+        assert f"pass {argument}=m != 0" in repair
+        found = ours(tokens, mask=Mask.from_multihead(**{argument: m != 0}))
+    else:
+        bias = "m" if argument == "attn_mask" else "m[:, None, None]"
+        assert repair.endswith(f"pass the layer bias={bias}.")
+        found = ours(tokens, bias=eval(bias))
+    assert_same(found, wanted)
+
+
+def test_a_float_mask_of_heads_is_a_bias_of_heads(theirs_and_ours):
+    theirs, ours = theirs_and_ours
+    tokens, m = torch.randn(SIZE, SIZE, 12, dtype=torch.float64), torch.randn(SIZE * 4, SIZE, SIZE, dtype=torch.float64)
+    wanted, weights = theirs(tokens, tokens, tokens, attn_mask=m, average_attn_weights=False)
+    assert refusal_of(attn_mask=m).endswith("bias=m.unflatten(0, (-1, heads)).")
+    bias = m.unflatten(0, (-1, 4))
+    assert_same(ours(tokens, bias=bias), wanted)
+    assert_same(ours.inspect(tokens, bias=bias).weights(), weights)
+
+
+def test_the_causal_mask_that_torch_generates_is_a_bias(theirs_and_ours):
+    theirs, ours = theirs_and_ours
+    tokens = torch.randn(SIZE, SIZE, 12, dtype=torch.float64)
+    m = nn.Transformer.generate_square_subsequent_mask(SIZE, dtype=torch.float64)
+    wanted, _ = theirs(tokens, tokens, tokens, attn_mask=m, need_weights=False)
+    assert_same(ours(tokens, bias=m), wanted)
+    assert_same(ours(tokens, mask=Mask.causal()), wanted)

@@ -37,8 +37,14 @@ REFUSED = {
     ),
     "keep of floats": (
         lambda: Mask.keep(FLOAT),
-        "Mask.keep: got float32 (2, 3) on cpu; needed a boolean tensor (…, queries, keys). "
-        "Numbers that are added to the scores are a bias: pass it as bias=; of 0 and -inf write Mask.keep(m == 0).",
+        "Mask.keep: got float32 (2, 3) on cpu; needed a boolean tensor (…, queries, keys). If it holds only 0 and "
+        "-inf, write Mask.keep(m == 0). Other numbers are a bias: pass them as bias=.",
+    ),
+    "keys of floats": (
+        lambda: Mask.keys(FLOAT),
+        "Mask.keys: got float32 (2, 3) on cpu; needed a boolean tensor (*leading batch, keys). If it holds only 0 and "
+        "-inf, write Mask.keys(m == 0). Other numbers are a bias: pass them as bias=, with axes of size 1 for heads "
+        "and queries, for example bias=m[:, None, None].",
     ),
     "drop of integers": (
         lambda: Mask.drop(INT),
@@ -123,7 +129,8 @@ REFUSED = {
     "a bare float tensor": (
         lambda: Mask.expect(FLOAT),
         "mask: got float32 (2, 3) on cpu; needed a Mask, because a bare value does not say what True means. "
-        "Numbers that are added to the scores are a bias: pass it as bias=; of 0 and -inf write Mask.keep(m == 0).",
+        "If it holds only 0 and -inf, write Mask.keys(m == 0) for one entry per key, Mask.keep(m == 0) for one entry "
+        "per query and key. Other numbers are a bias: pass them as bias=.",
     ),
     "a bare True": (
         lambda: Mask.expect(True),

@@ -105,18 +105,18 @@ REFUSED = {
     "float attn_mask": (
         lambda: Mask.from_multihead(torch.zeros(Q, K)),
         "attn_mask: got float32 (5, 7) on cpu; needed a boolean tensor (queries, keys) or "
-        "(batch * heads, queries, keys). Numbers that are added to the scores are a bias: pass it as bias=; of 0 and "
-        "-inf write Mask.keep(m == 0).",
+        "(batch * heads, queries, keys). If it holds only 0 and -inf, pass attn_mask=m != 0. Other numbers are a bias: "
+        "pass the layer bias=m.",
     ),
     "float padding": (
         lambda: Mask.from_multihead(key_padding_mask=torch.zeros(B, K)),
-        "key_padding_mask: got float32 (2, 7) on cpu; needed a boolean tensor (batch, keys). "
-        "Numbers that are added to the scores are a bias: pass it as bias=; of 0 and -inf write Mask.keep(m == 0).",
+        "key_padding_mask: got float32 (2, 7) on cpu; needed a boolean tensor (batch, keys). If it holds only 0 and "
+        "-inf, pass key_padding_mask=m != 0. Other numbers are a bias: pass the layer bias=m[:, None, None].",
     ),
     "float sdpa": (
         lambda: Mask.from_sdpa(torch.zeros(Q, K)),
-        "attn_mask: got float32 (5, 7) on cpu; needed a boolean tensor (…, queries, keys). "
-        "Numbers that are added to the scores are a bias: pass it as bias=; of 0 and -inf write Mask.keep(m == 0).",
+        "attn_mask: got float32 (5, 7) on cpu; needed a boolean tensor (…, queries, keys). If it holds only 0 and "
+        "-inf, write Mask.keep(m == 0). Other numbers are a bias: pass them as bias=.",
     ),
     "no heads": (
         lambda: Mask.from_multihead(random(B * H, Q, K)),

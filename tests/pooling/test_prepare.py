@@ -91,7 +91,7 @@ def test_a_backend_that_is_not_listed_is_refused(backend):
     [
         (torch.ones(5, 7, dtype=torch.bool), r"Write Mask.keep\(m\) if True means may attend"),
         (torch.tensor([3, 4]), r"Write Mask.lengths\(t\)"),
-        (torch.zeros(5, 7), "pass it as bias="),
+        (torch.zeros(5, 7), "pass them as bias="),
         (True, r"Write Mask.causal\(\)"),
         ("causal", r"Write Mask.causal\(\)"),
     ],

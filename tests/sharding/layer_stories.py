@@ -12,14 +12,15 @@ from regard.layers.positions import Alibi
 DIM, HEADS, TOKENS = 8, 4, 11
 
 
-def same(group, layer, mask=None, order="contiguous", cross=False):
+def same(group, layer, mask=None, order="contiguous", cross=False, bias=None):
     layer = layer.double()
     inputs = [torch.randn(2, TOKENS, DIM, dtype=torch.float64) for _ in range(1 + 2 * cross)]
 
     def on_shards(*own):
-        return layer(*own, mask=mask, group=group, order=order)
+        return layer(*own, mask=mask, bias=bias, group=group, order=order)
 
-    return alike.differences(lambda *x: layer(*x, mask=mask), on_shards, inputs, group, layer.parameters(), order)
+    parameters = [*layer.parameters(), *([bias] if bias is not None else [])]
+    return alike.differences(lambda *x: layer(*x, mask=mask, bias=bias), on_shards, inputs, group, parameters, order)
 
 
 def heads_of_any_score(group):
@@ -37,6 +38,27 @@ def heads_that_share_keys(group):
 
 def heads_that_look_elsewhere(group):
     return same(group, MultiHeadAttention(DIM, HEADS, "laplacian"), Mask.lengths(torch.tensor([4, 0])), cross=True)
+
+
+class LearnedSlopes(nn.Module):
+    """A bias of positions with a parameter for each head."""
+
+    def __init__(self):
+        super().__init__()
+        self.slopes = nn.Parameter(torch.linspace(0.1, 1, HEADS).reshape(HEADS, 1, 1))
+
+    def forward(self, queries, keys):
+        return -self.slopes * (queries[:, None] - keys).abs()
+
+
+def heads_with_a_bias_of_the_call(group):
+    """Its gradient arrives with and without a bias of the layer, which makes the sum of both a callable."""
+    wrong = []
+    for position_bias in (None, LearnedSlopes()):
+        bias = torch.randn(1, HEADS, TOKENS, TOKENS, dtype=torch.float64, requires_grad=True)
+        layer = MultiHeadAttention(DIM, HEADS, "gaussian", kv_heads=2, position_bias=position_bias)
+        wrong += same(group, layer, Mask.causal(), "balanced", bias=bias)
+    return wrong
 
 
 def a_layer_that_drops_weights(group):
@@ -66,5 +88,6 @@ STORIES = [
     heads_of_any_score,
     heads_that_share_keys,
     heads_that_look_elsewhere,
+    heads_with_a_bias_of_the_call,
     a_layer_that_drops_weights,
 ]

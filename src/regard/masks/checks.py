@@ -10,7 +10,12 @@ from regard.errors import RegardError
 from regard.shapes import check_int, describe
 
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
-ADDED = "Numbers that are added to the scores are a bias: pass it as bias=; of 0 and -inf write Mask.keep(m == 0)."
+# What to write instead of a floating-point mask, by the number of its last axes that are not batch axes.
+FLOAT_REPAIRS = {
+    1: "If it holds only 0 and -inf, write Mask.keys(m == 0). Other numbers are a bias: pass them as bias=, with axes "
+    "of size 1 for heads and queries, for example bias=m[:, None, None].",
+    2: "If it holds only 0 and -inf, write Mask.keep(m == 0). Other numbers are a bias: pass them as bias=.",
+}
 
 
 class Call(NamedTuple):
@@ -55,7 +60,10 @@ def refuse_bare(argument: str, value: object) -> RegardError:
     elif value.dtype in INTEGERS:
         repair = "Write Mask.lengths(t) for numbers of keys, Mask.keys(m.bool()) for zeros and ones."
     else:
-        repair = ADDED
+        repair = (
+            "If it holds only 0 and -inf, write Mask.keys(m == 0) for one entry per key, Mask.keep(m == 0) for one "
+            "entry per query and key. Other numbers are a bias: pass them as bias=."
+        )
     needed = "a Mask, because a bare value does not say what True means"
     return RegardError(argument, got=describe(value), needed=needed, repair=repair)
 
@@ -65,7 +73,7 @@ def check_bool(argument: str, tensor: Tensor, shape: str, rank: int, repair: str
     if not isinstance(tensor, Tensor) or tensor.dtype != torch.bool:
         cure = "Convert it first, for example torch.as_tensor(m, dtype=torch.bool)."
         if isinstance(tensor, Tensor) and tensor.is_floating_point():
-            cure = ADDED
+            cure = FLOAT_REPAIRS[rank]
         raise RegardError(argument, got=describe(tensor), needed=f"a boolean tensor {shape}", repair=cure)
     if tensor.ndim < rank:
         raise RegardError(argument, got=describe(tensor), needed=f"a boolean tensor {shape}", repair=repair)

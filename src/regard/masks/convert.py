@@ -18,6 +18,7 @@ def from_multihead(attn_mask: Tensor | None, key_padding_mask: Tensor | None, he
     if attn_mask is not None:
         parts.append(Matrix(_split_heads(attn_mask, heads), keeps=False))
     if key_padding_mask is not None:
+        _refuse_numbers("key_padding_mask", key_padding_mask, "(batch, keys)", "m[:, None, None]")
         check_bool("key_padding_mask", key_padding_mask, "(batch, keys)", 1, "Give it one entry per key.")
         if key_padding_mask.ndim > 2:
             raise RegardError(
@@ -68,6 +69,8 @@ def to_multihead(word: Word, batch: int, heads: int, queries: int, keys: int) ->
 def _split_heads(attn_mask: Tensor, heads: int | None) -> Tensor:
     """(queries, keys) as it is; (batch * heads, queries, keys) as (batch, heads, queries, keys)."""
     shape = "(queries, keys) or (batch * heads, queries, keys)"
+    has_heads = isinstance(attn_mask, Tensor) and attn_mask.ndim == 3
+    _refuse_numbers("attn_mask", attn_mask, shape, "m.unflatten(0, (-1, heads))" if has_heads else "m")
     check_bool("attn_mask", attn_mask, shape, 2, "A mask with one entry per key is the key_padding_mask.")
     if attn_mask.ndim == 2:
         return attn_mask
@@ -84,3 +87,18 @@ def _split_heads(attn_mask: Tensor, heads: int | None) -> Tensor:
             repair="Pass heads= as the layer was given num_heads.",
         )
     return attn_mask.unflatten(0, (-1, heads))
+
+
+def _refuse_numbers(argument: str, mask: object, shape: str, bias: str) -> None:
+    """Refuse a mask whose numbers nn.MultiheadAttention would add to the scores.
+
+    bias: the expression that makes a bias of the layer of such a mask m.
+    """
+    if isinstance(mask, Tensor) and mask.is_floating_point():
+        raise RegardError(
+            argument,
+            got=describe(mask),
+            needed=f"a boolean tensor {shape}",
+            repair=f"If it holds only 0 and -inf, pass {argument}=m != 0. Other numbers are a bias: pass the layer "
+            f"bias={bias}.",
+        )

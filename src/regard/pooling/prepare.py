@@ -116,7 +116,10 @@ def _checked_bias(
     def checked(queries: Tensor, keys: Tensor) -> Tensor:
         wanted = (*batch, queries.shape[-1], keys.shape[-1])
         repair = "Return a tile for the positions it is given, for example -(queries[:, None] - keys).abs()."
-        return _check_tile("bias", bias(queries, keys), wanted, queries.device, True, repair)
+        tile = bias(queries, keys)
+        # With as many queries as keys, b[queries, keys] is the diagonal, which would broadcast to every row.
+        is_whole = isinstance(tile, Tensor) and tile.ndim != 1
+        return _check_tile("bias", tile, wanted, queries.device, is_whole, repair)
 
     return checked
 

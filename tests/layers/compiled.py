@@ -1,0 +1,103 @@
+"""Compile multi-head layers with inductor, forward and backward, and compare them with the same layers run eagerly.
+
+    python -m tests.layers.compiled [--device cuda] [--jobs 8] [--scores gaussian additive]
+
+covers every named score, 1, 2 and 8 heads, 7 and 600 tokens, without a mask, with lengths and with a causal mask. It
+prints one line per score and number of heads, with the largest errors, and exits with 1 if a combination fails.
+"""
+
+import argparse
+import itertools
+import sys
+import time
+import warnings
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+import torch
+from tests import bounds
+from torch import Tensor
+
+from regard import Mask, MultiHeadAttention
+from regard.scores.names import WITH_SIZES, WITHOUT_SIZES
+
+SCORES = sorted({*WITHOUT_SIZES, *WITH_SIZES})
+HEADS = (1, 2, 8)
+TOKENS = (7, 600)
+MASKS = ("none", "lengths", "causal")
+DIM = 16
+# Inductor fuses operations and sums in another order; in both forms products of tokens may differ by some roundings.
+ROUNDINGS = 512
+
+
+def mask_of(name: str, tokens: int, device: str) -> Mask | None:
+    """The mask of that name for a batch of two sequences."""
+    if name == "lengths":
+        return Mask.lengths(torch.tensor([tokens, tokens // 2], device=device))
+    return Mask.causal() if name == "causal" else None
+
+
+def disagreements(score: str, heads: int, mask: str, tokens: int, device: str = "cpu") -> list[str]:
+    """What a compiled layer computes otherwise than the eager one: its output and its gradients; empty if nothing."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    layer = MultiHeadAttention(DIM, heads, score).to(device)
+    source = torch.randn(2, tokens, DIM, device=device)
+    cotangent = torch.randn(2, tokens, DIM, device=device)
+    given = mask_of(mask, tokens, device)
+    parameters = list(layer.parameters())
+
+    def results(call) -> list[Tensor]:
+        leaf = source.clone().requires_grad_()
+        output = call(leaf, mask=given)
+        return [output, *torch.autograd.grad(output, [leaf, *parameters], cotangent, materialize_grads=True)]
+
+    names = ["output", "input", *(name for name, _ in layer.named_parameters())]
+    expected, found = results(layer), results(torch.compile(layer))
+    wrong = []
+    for name, left, right in zip(names, found, expected, strict=True):
+        error, allowed = bounds.error(left, right), bounds.roundings(right, ROUNDINGS, torch.float32)
+        if not error <= allowed:
+            wrong.append(f"{name}: error {error:.2g}, allowed {allowed:.2g}")
+    return wrong
+
+
+def _line(score: str, heads: int, device: str) -> tuple[str, bool]:
+    """One score and number of heads over all masks and lengths, as a line of the report; and whether all is right."""
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    begin, failures, count = time.perf_counter(), [], 0
+    for mask, tokens in itertools.product(MASKS, TOKENS):
+        count += 1
+        try:
+            wrong = disagreements(score, heads, mask, tokens, device)
+        except Exception as failure:
+            wrong = [f"{type(failure).__name__}: {failure}".splitlines()[0][:200]]
+        failures += [f"    mask {mask}, {tokens} tokens: {line}" for line in wrong]
+    seconds = time.perf_counter() - begin
+    verdict = f"{count} agree" if not failures else f"{len(failures)} FAILURES"
+    return "\n".join([f"{score:17s} {heads} heads: {verdict} ({seconds:.0f} s)", *failures]), not failures
+
+
+def main() -> int:
+    """Run the grid and print it."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--scores", nargs="*", default=SCORES)
+    options = parser.parse_args()
+    kind = torch.cuda.get_device_name() if options.device == "cuda" else "CPU"
+    print(f"torch {torch.__version__}, {kind}: layers of {DIM} dimensions, {TOKENS} tokens, masks {', '.join(MASKS)}")
+    good = True
+    with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
+        jobs = [pool.submit(_line, *case, options.device) for case in itertools.product(options.scores, HEADS)]
+        for job in jobs:
+            line, is_right = job.result()
+            print(line, flush=True)
+            good &= is_right
+    print("all agree" if good else "some FAILED")
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
