@@ -1,37 +1,17 @@
-"""The tolerance of DESIGN, "How we know", in one place: measured against float64, never chosen by hand.
+"""Assertions about errors, with the tolerance of `regard.testing`: measured against float64, never chosen by hand.
 
 error <= 2 x (the reference's own error in that dtype + 4 ulp of the largest entry), max norm.
 """
 
-import math
-
 import torch
 from torch import Tensor
 
-FACTOR = 2
-ULPS = 4
-
-
-def ulp(exact: Tensor, dtype: torch.dtype) -> float:
-    """The spacing of `dtype` at the largest finite entry."""
-    largest = _largest(exact)
-    if not largest:
-        return torch.finfo(dtype).tiny
-    return max(torch.finfo(dtype).eps * 2.0 ** math.floor(math.log2(largest)), torch.finfo(dtype).smallest_normal)
-
-
-def error(found: Tensor, exact: Tensor) -> float:
-    """The largest difference; infinite where one is NaN, or minus infinity and the other is not."""
-    found, exact = found.detach().double(), exact.detach().double()
-    if found.shape != exact.shape or not torch.equal(found.isneginf(), exact.isneginf()):
-        return math.inf
-    largest = _largest(torch.where(exact.isneginf(), 0.0, found - exact))
-    return math.inf if math.isnan(largest) else largest
+from regard.testing import allowed_error, error, largest_entry
 
 
 def band(exact: Tensor, own_error: float, dtype: torch.dtype) -> float:
     """The error allowed to a backend, where the reference makes `own_error` itself."""
-    return FACTOR * (own_error + ULPS * ulp(exact, dtype))
+    return allowed_error(exact, own_error, dtype)
 
 
 def roundings(exact: Tensor, terms: int, dtype: torch.dtype = torch.float64) -> float:
@@ -39,7 +19,7 @@ def roundings(exact: Tensor, terms: int, dtype: torch.dtype = torch.float64) -> 
 
     The oracle judges the reference by this: there is nothing more exact than the two of them.
     """
-    return terms * torch.finfo(dtype).eps / 2 * max(1.0, _largest(exact))
+    return terms * torch.finfo(dtype).eps / 2 * max(1.0, largest_entry(exact))
 
 
 def assert_close(found: Tensor, exact, allowed: float, what: str = "result") -> None:
@@ -63,8 +43,3 @@ def assert_same_sums(found: Tensor, wanted: Tensor, what: str = "gradient") -> N
     """Two routes to sums over batch, tokens and sizes, in another order, relative to their largest entry."""
     size = wanted.detach().abs().max()
     assert_close(found / size, wanted / size, roundings(wanted / size, 64, found.dtype), what)
-
-
-def _largest(tensor: Tensor) -> float:
-    finite = tensor.detach().double()[~torch.isneginf(tensor)]
-    return finite.abs().max().item() if finite.numel() else 0.0

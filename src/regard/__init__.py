@@ -34,7 +34,7 @@ _ROOM_OF = {
     **dict.fromkeys(["Attended", "attend", "inspect", "merge", "why"], "pooling"),
     **dict.fromkeys(["Attention", "Memory", "MultiHeadAttention", "attention_interface"], "layers"),
 }
-_ROOMS = ("layers", "masks", "plots", "regression", "scores", "sharding", "translation")
+_ROOMS = ("layers", "masks", "plots", "regression", "scores", "sharding", "testing", "translation")
 
 
 def __getattr__(name: str) -> object:

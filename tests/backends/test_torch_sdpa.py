@@ -5,13 +5,13 @@ import math
 import pytest
 import torch
 from tests import bounds
-from tests.contracts.agreement import watched
 from torch.nn.functional import scaled_dot_product_attention
 
 import regard
 from regard import Mask
 from regard.backends import torch_sdpa
 from regard.shapes import FLOATS
+from regard.testing import dispatch_log
 
 QUERIES, KEYS, DIM, VALUE = 5, 7, 3, 11
 
@@ -93,7 +93,7 @@ def test_grouped_heads_are_a_shared_axis(backend):
 def test_any_number_of_batch_axes(batch, masked):
     leaves = drawn(*batch)
     mask = Mask.keep(torch.rand(*batch, QUERIES, KEYS) < 0.5) if masked else None
-    with watched() as ran:
+    with dispatch_log() as ran:
         ours = regard.attend(*leaves, mask=mask, backend="torch")
     assert ran == ["torch"]
     assert_equal_with_gradients(ours, regard.attend(*leaves, mask=mask, backend="reference"), leaves)

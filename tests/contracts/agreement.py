@@ -3,26 +3,20 @@
 The reference in float64 is the truth, its error in the dtype under test is the yardstick (tests/bounds.py).
 """
 
-import copy
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import NamedTuple
-from unittest import mock
 
 import numpy as np
 import torch
-from tests import bounds
 from tests.contracts.cases import BATCH, BIASES, HEADS, MASKS, POSITIONED, SCORES, SETTINGS
 from torch import Tensor
 
 import regard
-from regard.backends import choice
+from regard import testing
 from regard.backends.blocked.additive import TANH_ERROR
 from regard.shapes import accumulation_dtype
 
 VALUE_DIM = 5
-FEW = 8
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 Results = dict[str, Tensor]
@@ -39,7 +33,6 @@ class Case(NamedTuple):
     log_mass: bool = True
     large: bool = False  # the first tokens are so long that identity A cannot take them
     shared: bool = False  # heads share their queries, as they always share their keys
-    draw: int = 0
 
     def __str__(self) -> str:
         """A name for a test."""
@@ -70,115 +63,64 @@ class Call(NamedTuple):
 
 def disagreements(case: Case, backend: str) -> list[str]:
     """What a backend gets wrong: one line for each result outside its band. Empty when it agrees."""
-    found = run(case, backend, case.dtype)
-    allowances, extra = bands(case), identity_bounds(case, backend)
-    wrong = []
-    for name, right in exact(case).items():
-        dtype = accumulation_dtype(case.dtype) if name == "log_mass" else case.dtype
-        allowed = allowances[name] + extra.get(name, 0.0)
-        measured = bounds.error(found[name], right)
-        if not measured <= allowed:
-            wrong.append(f"{name}: error {measured:.3g}, allowed {allowed:.3g}")
-        if found[name].dtype != dtype:
-            wrong.append(f"{name}: {found[name].dtype} instead of {dtype}")
-    return wrong
+    return testing.check_backend(backend, [public(case)], allowance=lambda _: identity_bounds(case, backend))
 
 
-def run(case: Case, backend: str, dtype: torch.dtype) -> Results:
-    """Output, log_mass where asked for, and every gradient, by one backend computing in `dtype`."""
-    call = build(case, dtype)
-    arguments = (call.query, call.key, call.value, call.score, call.mask)
-    with watched() as ran:
-        if case.log_mass:
-            record = regard.inspect(*arguments, bias=call.bias, backend=backend)
-            outputs, cotangents = [record.output, record.log_mass], [call.grad_output, call.grad_log_mass]
-        else:
-            outputs = [regard.attend(*arguments, bias=call.bias, backend=backend)]
-            cotangents = [call.grad_output]
-    assert ran == [backend], f"asked for {backend}, ran {ran}"
-    leaves = {name: leaf for name, leaf in call.leaves.items() if leaf.requires_grad}
-    # A boxcar without bias has a log_mass that depends on nothing: the reference knows, blocked says 0.
-    known = [(x, c) for x, c in zip(outputs, cotangents, strict=True) if x.requires_grad]
-    differentiable, cotangents = zip(*known, strict=True)
-    gradients = torch.autograd.grad(
-        differentiable, list(leaves.values()), cotangents, allow_unused=True, materialize_grads=True
-    )
-    names = ("output", "log_mass")[: len(outputs)]
-    return dict(zip((*names, *leaves), (*(x.detach() for x in outputs), *gradients), strict=True))
+@cache
+def public(case: Case) -> testing.Case:
+    """The case as `regard.testing` takes it."""
+    name = f"{case.score}-{case.mask}-{case.queries}x{case.keys}{'-large' * case.large}{'-shared' * case.shared}"
+    return testing.Case(name, lambda: _drawn(case)[0], case.dtype)
+
+
+def _drawn(case: Case) -> tuple[testing.Inputs, np.ndarray | None]:
+    """The inputs of a case, drawn by torch's generator, and what its mask allows."""
+    dims = (SCORES[case.score].query_dim, SCORES[case.score].key_dim) if case.score in SCORES else (6, 6)
+    query = 0.2 * torch.randn(BATCH[0], 1 if case.shared else HEADS, case.queries, dims[0], dtype=torch.float64)
+    key = 0.2 * torch.randn(BATCH[0], 1, case.keys, dims[1], dtype=torch.float64)
+    if case.large:
+        query[..., :7, :] *= 200
+        key[..., :11, :] *= 200
+    value = torch.randn(*BATCH, case.keys, VALUE_DIM, dtype=torch.float64)
+    score = make_score(case)
+    mask, allowed = MASKS[case.mask](BATCH, case.queries, case.keys)
+    bias = None
+    if shape := BIASES.get(SETTINGS[case.mask] or ""):
+        bias = torch.randn(shape(BATCH, case.queries, case.keys), dtype=torch.float64)
+    return testing.Inputs(query, key, value, score, mask, bias), allowed
 
 
 def build(case: Case, dtype: torch.dtype) -> Call:
     """The tensors of a case, rounded to its own dtype and then given in `dtype`."""
-    with torch.random.fork_rng():
-        torch.manual_seed(sum(map(ord, case.score + case.mask)) + 10_000 * case.draw)
-        dims = (SCORES[case.score].query_dim, SCORES[case.score].key_dim) if case.score in SCORES else (6, 6)
-        query = 0.2 * torch.randn(BATCH[0], 1 if case.shared else HEADS, case.queries, dims[0], dtype=torch.float64)
-        key = 0.2 * torch.randn(BATCH[0], 1, case.keys, dims[1], dtype=torch.float64)
-        if case.large:
-            query[..., :7, :] *= 200
-            key[..., :11, :] *= 200
-        value = torch.randn(*BATCH, case.keys, VALUE_DIM, dtype=torch.float64)
-        score = make_score(case)
-        mask, allowed = MASKS[case.mask](BATCH, case.queries, case.keys)
-        bias = None
-        if shape := BIASES.get(SETTINGS[case.mask] or ""):
-            bias = torch.randn(shape(BATCH, case.queries, case.keys), dtype=torch.float64)
-        grad_output = torch.randn(*BATCH, case.queries, VALUE_DIM, dtype=torch.float64)
-        grad_log_mass = torch.randn(*BATCH, case.queries, dtype=torch.float64)
-
-    def rounded(tensor: Tensor, own: torch.dtype, then: torch.dtype) -> Tensor:
-        return tensor.to(own).to(then)
-
-    query, key, value = (rounded(x, case.dtype, dtype).requires_grad_() for x in (query, key, value))
-    if bias is not None:
-        # scaled_dot_product_attention has no gradient for a bias, so that backend is asked for none.
-        bias = rounded(bias, case.dtype, dtype).requires_grad_(case.log_mass)
-    score = copy.deepcopy(score).to(case.dtype).to(dtype)
-    accumulated = accumulation_dtype(case.dtype), accumulation_dtype(dtype)
-    return Call(
-        query, key, value, score, mask, allowed, bias,
-        rounded(grad_output, case.dtype, dtype), rounded(grad_log_mass, *accumulated),
-    )  # fmt: skip
+    inputs, cotangents = public(case).inputs(dtype)
+    bias = inputs.bias
+    if bias is not None and not case.log_mass:
+        bias = bias.detach()  # scaled_dot_product_attention has no gradient for a bias
+    return Call(*inputs[:5], _allowed(case), bias, *cotangents)
 
 
 @cache
+def _allowed(case: Case) -> np.ndarray | None:
+    """What the mask of a case allows, drawn from the seed of the case."""
+    found = []
+
+    def draw() -> testing.Inputs:
+        inputs, allowed = _drawn(case)
+        found.append(allowed)
+        return inputs
+
+    public(case)._replace(draw=draw).inputs(torch.float64)
+    return found[0]
+
+
 def exact(case: Case) -> Results:
     """The reference in float64, on the case's rounded inputs."""
-    return run(case, "reference", torch.float64)
+    return public(case).exact(log_mass=case.log_mass)
 
 
-@cache
 def bands(case: Case) -> dict[str, float]:
     """The error allowed to any backend, from the error that the reference makes itself in the case's dtype."""
-    dtypes = {"log_mass": accumulation_dtype(case.dtype)}
-    errors, draws = own_errors(case), [exact(case._replace(draw=draw)) for draw in range(draws_of(case))]
-    return {
-        name: bounds.band(torch.stack([drawn[name] for drawn in draws]), error, dtypes.get(name, case.dtype))
-        for name, error in errors.items()
-    }
-
-
-@cache
-def own_errors(case: Case) -> dict[str, float]:
-    """The error of the reference in the case's dtype against itself in float64.
-
-    In float64 it is the truth and would have none: there it counts as that of float32, scaled to float64.
-    """
-    if case.dtype == torch.float64:
-        ratio = torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps
-        return {name: ratio * error for name, error in own_errors(case._replace(dtype=torch.float32)).items()}
-    worst: dict[str, float] = {}
-    for draw in range(draws_of(case)):
-        truth = exact(case._replace(draw=draw))
-        found = run(case._replace(draw=draw), "reference", case.dtype)
-        for name, right in truth.items():
-            worst[name] = max(worst.get(name, 0.0), bounds.error(found[name], right))
-    return worst
-
-
-def draws_of(case: Case) -> int:
-    """A bandwidth has one gradient: a max norm over one number measures luck, so it is drawn several times."""
-    return 5 if any(p.numel() < FEW for p in make_score(case).parameters()) else 1
+    return public(case).tolerances(log_mass=case.log_mass)
 
 
 def make_score(case: Case) -> regard.scores.Score:
@@ -237,23 +179,3 @@ def _full(tensor: Tensor, rank: int) -> tuple[int, ...]:
 
 def _largest(tensors: dict[str, Tensor]) -> dict[str, float]:
     return {name: tensor.max().item() for name, tensor in tensors.items()}
-
-
-@contextmanager
-def watched() -> Iterator[list[str]]:
-    """The names of the backends that run inside the block, in order."""
-    ran: list[str] = []
-
-    def watch(backend: choice.Backend) -> choice.Backend:
-        def recorded(problem):
-            ran.append(backend.name)
-            return backend.run(problem)
-
-        return backend._replace(run=recorded)
-
-    recording = {name: watch(backend) for name, backend in choice.BACKENDS.items()}
-    with ExitStack() as stack:
-        stack.enter_context(mock.patch.dict(choice.BACKENDS, recording))
-        for name, backend in recording.items():
-            stack.enter_context(mock.patch.object(choice, name.upper(), backend))
-        yield ran

@@ -4,7 +4,7 @@ import pytest
 import torch
 from tests import bounds
 from tests.contracts.additive_ways import take_loops, take_units
-from tests.contracts.agreement import DTYPES, Case, build, disagreements, exact, watched
+from tests.contracts.agreement import DTYPES, Case, build, disagreements, exact
 from tests.contracts.cases import DOTS, MASKS, POSITIONED, SCORES
 
 import regard
@@ -14,6 +14,7 @@ from regard.backends.blocked.additive import AdditiveTiles
 from regard.backends.blocked.chunks import ChunkTiles
 from regard.backends.blocked.loops import LoopTiles
 from regard.scores.names import WITH_SIZES, WITHOUT_SIZES
+from regard.testing import dispatch_log
 
 # triton takes distances and additive scores, the former in float32 and with some masks: tests/backends/fused judge it.
 JUDGED = [name for name in choice.BACKENDS if name not in ("reference", "triton")]
@@ -141,7 +142,7 @@ def test_torch_refuses_what_is_no_dot_product(score):
 @pytest.mark.parametrize("backend", ["reference", *JUDGED])
 def test_a_backend_asked_for_by_name_is_the_one_that_runs(backend):
     call = build(Case("scaled_dot"), torch.float32)
-    with watched() as ran:
+    with dispatch_log() as ran:
         regard.attend(call.query, call.key, call.value, backend=backend)
     assert ran == [backend] == [regard.why(call.query, call.key, call.value, backend=backend).backend]
 
@@ -150,6 +151,6 @@ def test_a_backend_asked_for_by_name_is_the_one_that_runs(backend):
 def test_auto_runs_what_why_says(score):
     call = build(Case(score), torch.float32)
     arguments = (call.query, call.key, call.value, call.score)
-    with watched() as ran:
+    with dispatch_log() as ran:
         regard.attend(*arguments)
     assert ran == [regard.why(*arguments).backend]

@@ -8,7 +8,7 @@ from tests.docs.pages import DOCS, PAGES, name_of
 
 import regard
 
-ENTRY = re.compile(r"^\.\. auto(?:function|class|exception):: (\S+)$", re.MULTILINE)
+ENTRY = re.compile(r"^\.\. auto(?:function|class|exception|data):: (\S+)$", re.MULTILINE)
 MODULE = re.compile(r"^\.\. currentmodule:: (\S+)$", re.MULTILINE)
 LINK = re.compile(r"\]\(([\w./-]+\.md)(?:#[\w-]+)?\)")
 
@@ -23,7 +23,7 @@ def objects():
     return {id(getattr(import_module(module), name)) for module, name in documented()}
 
 
-@pytest.mark.parametrize("room", ["scores", "layers", "masks", "regression", "translation", "plots"])
+@pytest.mark.parametrize("room", ["scores", "layers", "masks", "regression", "translation", "plots", "testing"])
 def test_every_public_name_of_a_room_is_described(room):
     module = import_module(f"regard.{room}")
     public = getattr(module, "__all__", None) or ["Mask"]

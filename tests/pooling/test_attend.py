@@ -9,7 +9,7 @@ from tests.contracts.agreement import DTYPES, Case, build, identity_bounds
 from tests.contracts.cases import DOTS, MASKS, POSITIONED, SCORES
 
 import regard
-from regard import Mask
+from regard import Mask, testing
 from regard.scores.names import WITH_SIZES, WITHOUT_SIZES
 
 LISTED = [*WITHOUT_SIZES, *WITH_SIZES]
@@ -50,7 +50,7 @@ def test_the_output_lies_in_the_hull_of_the_values(backend, seed, scale, dtype):
     torch.manual_seed(seed)
     query, key, value = (x.detach().to(dtype) for x in drawn(2))
     output = regard.attend(scale * query, key, value, backend=backend)
-    slack = bounds.ULPS * bounds.ulp(value, dtype)
+    slack = testing.ULPS * testing.ulp(value, dtype)
     assert (output <= value.amax(-2, keepdim=True) + slack).all()
     assert (output >= value.amin(-2, keepdim=True) - slack).all()
 

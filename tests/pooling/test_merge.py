@@ -9,7 +9,7 @@ from tests.contracts.agreement import DTYPES
 from tests.contracts.cases import SCORES
 
 import regard
-from regard import Mask, RegardError
+from regard import Mask, RegardError, testing
 from regard.pooling import Attended
 
 QUERIES, KEYS = 5, 11
@@ -70,7 +70,7 @@ def test_a_merge_is_as_good_as_the_whole_in_every_dtype(backend, dtype):
     assert merged.output.dtype == dtype
     # Each part is rounded to the dtype once before it is merged.
     own = bounds.error(reference.output, exact.output)
-    allowed = bounds.band(exact.output, own + bounds.ulp(exact.output, dtype) * (dtype != torch.float64), dtype)
+    allowed = bounds.band(exact.output, own + testing.ulp(exact.output, dtype) * (dtype != torch.float64), dtype)
     bounds.assert_close(merged.output, exact.output, allowed)
     bounds.assert_as_good(merged.log_mass, reference.log_mass, exact.log_mass)
 

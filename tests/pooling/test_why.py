@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from tests.contracts.agreement import watched
 
 import regard
 from regard.backends.blocked.additive import TANH_ERROR
 from regard.backends.fused.additive import plan
 from regard.backends.fused.additive.lift import lift_for
 from regard.backends.fused.additive.plan import EXACT_ERROR
+from regard.testing import dispatch_log
 
 TOKENS = torch.randn(2, 7, 4)
 EPS = torch.finfo(torch.float32).eps
@@ -80,7 +80,7 @@ def test_a_sink_needs_log_mass_and_so_another_backend_than_torch():
 
 
 def test_it_pools_nothing():
-    with watched() as ran:
+    with dispatch_log() as ran:
         regard.why(TOKENS, TOKENS, TOKENS)
     assert ran == []
 

@@ -13,6 +13,7 @@ from tests.contracts.cases import SCORES, array
 from torch import Tensor
 
 import regard
+from regard import testing
 from regard.backends.blocked import sweep
 from regard.shapes import accumulation_dtype
 
@@ -107,7 +108,7 @@ def on_paper(tokens: Tokens, score: str, dtype: torch.dtype, shift: float = 0.0)
     }[score]
     off = 2 * torch.tensor((DIM + 4) * eps * (size + abs(shift)), dtype=torch.float64)
     largest = value.abs().max().item()
-    return largest * (off.expm1().item() + (len(key) + 8) * eps) + bounds.ulp(value, dtype)
+    return largest * (off.expm1().item() + (len(key) + 8) * eps) + testing.ulp(value, dtype)
 
 
 def cases(backends: dict[str, tuple[str, ...]], *, paper: bool = True):
@@ -166,7 +167,7 @@ def test_one_key_is_its_value(backend, score, dtype):
     """To the bit; where kernels are summed without a maximum, f v / f rounds twice."""
     tokens = drawn("one key", dtype)
     divides = score == "gaussian" and backend in ("blocked", "triton")
-    allowed = 2 * bounds.ulp(tokens[2], dtype) if divides else 0.0
+    allowed = 2 * testing.ulp(tokens[2], dtype) if divides else 0.0
     bounds.assert_close(attend(tokens, score, dtype, backend), tokens[2].expand(QUERIES, -1), allowed)
 
 
