@@ -11,6 +11,7 @@ if "OMP_NUM_THREADS" not in os.environ:
 import pytest
 import torch
 from hypothesis import settings
+from tests import refuses
 
 torch.set_num_threads(1)
 if DEVICE := os.environ.get("REGARD_TEST_DEVICE"):
@@ -25,3 +26,36 @@ settings.load_profile("regard")
 @pytest.fixture(autouse=True)
 def _seed():
     torch.manual_seed(20240229)
+
+
+# --- tests/refusals.txt: the texts of all refusals that tests expect ------------------------------------------------
+
+
+def pytest_addoption(parser):
+    parser.addoption("--update-refusals", action="store_true", help="write the texts of refusals to tests/refusals.txt")
+
+
+def pytest_configure(config):
+    if not config.getoption("--update-refusals"):
+        refuses.known.update(refuses.read())
+
+
+def pytest_testnodedown(node):
+    """Collect what a process of xdist has met."""
+    refuses.seen.update(getattr(node, "workeroutput", {}).get("refusals", ()))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session):
+    """Write the file, or fail a whole run that met fewer texts than the file has."""
+    config = session.config
+    if hasattr(config, "workeroutput"):
+        config.workeroutput["refusals"] = sorted(refuses.seen)
+        return
+    is_whole = config.args == config.getini("testpaths") and not (config.option.keyword or config.option.markexpr)
+    if config.getoption("--update-refusals"):
+        refuses.write(refuses.seen if is_whole else refuses.seen | refuses.read())
+    elif is_whole and not session.testsfailed and not DEVICE and (stale := refuses.known - refuses.seen):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        lines = "\n".join(sorted(stale))
+        print(f"\n{len(stale)} texts of tests/refusals.txt were not met; run pytest --update-refusals:\n{lines}")

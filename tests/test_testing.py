@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from tests import oracle
-from tests.refusals import refuses
+from tests.refuses import refuses
 
 import regard
 from regard import Mask, testing

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from tests.bounds import assert_same
-from tests.refusals import refuses
+from tests.refuses import refuses
 from torch import nn
 
 import regard
