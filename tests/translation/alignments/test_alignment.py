@@ -33,6 +33,12 @@ def test_links_join_each_target_word_to_its_heaviest_source_word():
     assert alignment().links(threshold=0.0) == ((1, 0), (0, 1), (0, 2))
 
 
+def test_a_weight_of_exactly_the_threshold_is_a_link():
+    even = alignment(torch.tensor([[0.25, 0.0, 0.0], [0.0, 0.5, 0.0], [0.0, 0.0, 0.2]]))
+    assert even.links(threshold=0.25) == even.links() == ((0, 0), (1, 1))
+    assert even.links(threshold=0.5) == ((1, 1),)
+
+
 def test_an_empty_side_has_no_links():
     assert Alignment((), ("a",), torch.zeros(1, 0)).links() == ()
     assert Alignment(("a",), (), torch.zeros(0, 1)).links() == ()

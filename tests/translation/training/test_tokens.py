@@ -33,6 +33,15 @@ def test_subwords_are_cut_anew_in_each_epoch_and_alike_in_each_run():
     assert other.epoch(1).sources == second.sources
 
 
+def test_both_sides_of_a_pair_are_cut_independently():
+    """The same text on both sides, in the same vocabulary: one seed for both would cut them alike."""
+    recipe = make_recipe(source_unit="bpe", target_unit="bpe", bpe_dropout=0.4, vocabulary_size=24)
+    cut = tokens(recipe, [Pair(pair.source, pair.source) for pair in make_pairs(50)])
+    assert cut.source_vocabulary.tokens == cut.target_vocabulary.tokens
+    epoch = cut.epoch(0)
+    assert epoch.sources != epoch.targets
+
+
 def test_what_was_escaped_twice_is_still_escaped_once(tmp_path):
     (tmp_path / "pairs.tsv").write_text("a &amp;lt;\tb &amp;amp;\n", encoding="utf-8")
     cut = tokens(make_recipe(), [*read_pairs(tmp_path / "pairs.tsv")])
