@@ -11,7 +11,9 @@ if "OMP_NUM_THREADS" not in os.environ:
 import pytest
 import torch
 from hypothesis import settings
-from tests import refuses
+from tests import moved, refuses
+
+moved.install(moved.MOVED)
 
 torch.set_num_threads(1)
 if DEVICE := os.environ.get("REGARD_TEST_DEVICE"):

@@ -1,7 +1,7 @@
 """Expect a refusal by its argument and a few words; its whole text is kept in tests/refusals.txt.
 
-So a sentence can be rewritten without editing tests: `pytest --update-refusals` writes the file anew, and its diff shows
-every sentence that changed. A text that is not in the file fails the test that met it.
+So a sentence can be rewritten without editing tests: `pytest --update-refusals` writes the file anew, and its diff
+shows every sentence that changed. A text that is not in the file fails the test that met it.
 """
 
 import re
