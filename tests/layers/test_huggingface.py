@@ -299,6 +299,7 @@ def test_a_position_bias_is_a_number_whatever_the_mask(mask, dtype):
         ("cu_seq_lens_k", PACKED),
         ("cu_seqlens_q", PACKED),
         ("cu_seqlens_k", PACKED),
+        ("seq_idx", PACKED),
     ],
 )
 def test_what_would_change_the_result_is_refused_and_the_rest_accepted(name, repair):
@@ -309,3 +310,24 @@ def test_what_would_change_the_result_is_refused_and_the_rest_accepted(name, rep
     plain, _ = attention_interface(Module(), *tensors, None)
     ignored = {name: None, "max_length_q": 7, "position_ids": torch.arange(QUERIES), "use_cache": True}
     assert_same(attention_interface(Module(), *tensors, None, **ignored)[0], plain)
+
+
+@pytest.mark.parametrize("name", ["sinks", "indices", "block_indices"])
+def test_a_tensor_of_unknown_meaning_is_refused(name):
+    tensors, given = heads(), torch.zeros(BATCH, HEADS, QUERIES, 1)
+    said = (
+        f"{name}: got float32 (2, 6, 5, 1) on cpu; needed no tensor of this name, because its effect on attention is "
+        'unknown here. Leave it out of the call of the model, or load the model with attn_implementation="eager".'
+    )
+    with pytest.raises(RegardError, match=f"^{re.escape(said)}$"):
+        attention_interface(Module(), *tensors, None, **{name: given})
+    plain, _ = attention_interface(Module(), *tensors, None)
+    assert_same(attention_interface(Module(), *tensors, None, **{name: None})[0], plain)
+
+
+@pytest.mark.parametrize("name", ["position_ids", "cache_position", "token_type_ids", "num_items_in_batch"])
+def test_a_tensor_that_does_not_change_attention_is_accepted(name):
+    tensors = heads()
+    plain, _ = attention_interface(Module(), *tensors, None)
+    found, _ = attention_interface(Module(), *tensors, None, **{name: torch.arange(QUERIES)})
+    assert torch.equal(found, plain)

@@ -31,8 +31,12 @@ PACKED = "Say by a 4-D attention_mask which tokens are of one document, or pad t
 # What a model may pass that changes the result, and what to do instead.
 REFUSED = {
     "head_mask": "Use a MultiHeadAttention and its switch_off, or run the model with eager attention.",
-    **dict.fromkeys(("cu_seq_lens_q", "cu_seq_lens_k", "cu_seqlens_q", "cu_seqlens_k"), PACKED),
+    **dict.fromkeys(("cu_seq_lens_q", "cu_seq_lens_k", "cu_seqlens_q", "cu_seqlens_k", "seq_idx"), PACKED),
 }
+# Tensors that models pass along and that do not change attention itself: the mask already contains their effect.
+IGNORED = frozenset(
+    ("position_ids", "cache_position", "token_type_ids", "num_items_in_batch", "max_length_q", "max_length_k")
+)
 
 
 def attention_interface(
@@ -71,9 +75,10 @@ def attention_interface(
         sliding_window: how many keys back a query sees, itself included, where no 4-D mask says so.
         s_aux: logits of a sink for each head, (heads,): mass that goes to no key.
         position_bias: added to the scores, floating point, broadcastable to (batch, heads, queries, keys).
-        kwargs: everything else a model passes; `output_attentions=True` asks for weights. `head_mask` and the
-            `cu_seq_lens_q` and `cu_seq_lens_k` of packed sequences are refused unless None. The rest is not read,
-            `position_ids` included: packed sequences see each other unless a 4-D mask keeps them apart.
+        kwargs: everything else a model passes; `output_attentions=True` asks for weights. `head_mask`, the
+            `cu_seq_lens_q` and `cu_seq_lens_k` of packed sequences, and every tensor of an unknown name are refused.
+            `position_ids` and `cache_position` are accepted and not read: packed sequences see each other unless a
+            4-D mask keeps them apart.
 
     Returns:
         (batch, queries, heads, value_dim) and None, or the weights (batch, heads, queries, keys).
@@ -84,9 +89,7 @@ def attention_interface(
     _check_heads(query, key, value)
     for name, given in (("attention_mask", attention_mask), ("s_aux", s_aux), ("position_bias", position_bias)):
         _check_optional(name, given)
-    for name, repair in REFUSED.items():
-        if kwargs.get(name) is not None:
-            raise RegardError(name, got=describe(kwargs[name]), needed="None, because it is not read", repair=repair)
+    _check_kwargs(kwargs)
     query, key, value = (to_autocast(x) for x in (query, key, value))
     if is_causal is None:
         is_causal = getattr(module, "is_causal", True)
@@ -139,6 +142,22 @@ def _mask_and_bias(
         return mask, None
     padding = Mask.keys(attention_mask[:, :keys] != 0)
     return (padding if mask is None else padding & mask), None
+
+
+def _check_kwargs(kwargs: dict[str, Any]) -> None:
+    """Refuse what would change the result and is not supported, and every tensor whose meaning is unknown."""
+    for name, given in kwargs.items():
+        if given is None or name in IGNORED:
+            continue
+        if name in REFUSED:
+            raise RegardError(name, got=describe(given), needed="None, because it is not read", repair=REFUSED[name])
+        if isinstance(given, Tensor):
+            raise RegardError(
+                name,
+                got=describe(given),
+                needed="no tensor of this name, because its effect on attention is unknown here",
+                repair='Leave it out of the call of the model, or load the model with attn_implementation="eager".',
+            )
 
 
 def _by_position(queries: int, is_causal: bool, sliding_window: int | None) -> Mask | None:
