@@ -100,6 +100,28 @@ def test_masks_of_four_axes(masked_heads):
     assert_equal(attention_interface(module, *tensors, additive(allowed), scaling=0.5)[0], wanted, tensors)
 
 
+@pytest.mark.parametrize("score", [None, "gaussian", "epanechnikov"])
+def test_the_lowest_number_of_a_mask_hides_a_key_as_false_does(score):
+    tensors = heads(KEYS)
+    allowed = torch.rand(BATCH, 1, KEYS, KEYS) > 0.6
+    allowed[0, :, 2] = False
+    found, weights = attention_interface(Module(), *tensors, additive(allowed), score=score, output_attentions=True)
+    wanted, _ = attention_interface(Module(), *tensors, allowed, score=score)
+    assert not weights.masked_select(~allowed).any()
+    assert not found[0, 2].any()
+    assert_equal(found, wanted, tensors)
+
+
+def test_a_float_mask_with_other_numbers_is_added():
+    module, tensors = Module(), heads()
+    mask = torch.randn(BATCH, 1, QUERIES, KEYS, dtype=torch.float64)
+    mask[..., 3] = -1e4
+    mask[..., 5] = -torch.inf
+    assert_equal(
+        attention_interface(module, *tensors, mask, scaling=0.5)[0], eager(module, *tensors, mask, 0.5)[0], tensors
+    )
+
+
 @pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.float32])
 def test_padding_of_two_axes_joins_causality(dtype):
     module, tensors = Module(), heads()

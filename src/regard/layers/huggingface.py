@@ -63,10 +63,11 @@ def attention_interface(
         query: (batch, heads, queries, dim).
         key: (batch, kv_heads, keys, dim); kv_heads divides heads.
         value: (batch, kv_heads, keys, value_dim).
-        attention_mask: None; 4-D boolean, True may attend; 4-D floating point, added to the scores; or 2-D (batch,
-            keys), True or 1 at real tokens, False or 0 at padding. Keys beyond those that exist are cut off. A 2-D
-            mask in floating point might be meant to be added: it is refused unless it holds ones, and zeros at most
-            beside them, and always where that cannot be seen without waiting: on a GPU, and under torch.compile.
+        attention_mask: None; 4-D boolean, True may attend; 4-D floating point, added to the scores, where the lowest
+            number of its dtype means "may not attend"; or 2-D (batch, keys), True or 1 at real tokens, False or 0 at
+            padding. Keys beyond those that exist are cut off. A 2-D mask in floating point might be meant to be added:
+            it is refused unless it holds ones, and zeros at most beside them, and always where that cannot be seen
+            without waiting: on a GPU, and under torch.compile.
         dropout: applied whenever it is above 0.
         scaling: the factor of the dot product; 1 / sqrt(dim) by default.
         is_causal: whether a query sees no later key, where no 4-D mask says so; the last query stands at the last key.
@@ -136,7 +137,12 @@ def _mask_and_bias(
 ) -> tuple[Mask | None, Tensor | None]:
     if attention_mask is not None and attention_mask.ndim == 4:
         attention_mask = attention_mask[..., :keys]
-        return (Mask.keep(attention_mask), None) if attention_mask.dtype == torch.bool else (None, attention_mask)
+        if attention_mask.dtype == torch.bool:
+            return Mask.keep(attention_mask), None
+        # transformers writes the lowest number for "may not attend". A score may be minus infinity, as that of a
+        # kernel beyond its width: beside it the lowest number would win.
+        hidden = attention_mask <= torch.finfo(attention_mask.dtype).min
+        return None, to_autocast(attention_mask.masked_fill(hidden, -math.inf))
     mask = _by_position(queries, is_causal, sliding_window)
     if attention_mask is None:
         return mask, None
