@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from regard import scores
     from regard.errors import RegardError
-    from regard.layers import Attention, Memory, MultiHeadAttention, attention_interface
+    from regard.layers import (
+        Attention,
+        Memory,
+        MultiHeadAttention,
+        attention_interface,
+        register_with_transformers,
+    )
     from regard.masks import Mask
     from regard.pooling import Attended, attend, inspect, merge, why
 
@@ -23,6 +29,7 @@ __all__ = [
     "attention_interface",
     "inspect",
     "merge",
+    "register_with_transformers",
     "scores",
     "why",
 ]
@@ -32,7 +39,9 @@ _ROOM_OF = {
     "RegardError": "errors",
     "Mask": "masks",
     **dict.fromkeys(["Attended", "attend", "inspect", "merge", "why"], "pooling"),
-    **dict.fromkeys(["Attention", "Memory", "MultiHeadAttention", "attention_interface"], "layers"),
+    **dict.fromkeys(
+        ["Attention", "Memory", "MultiHeadAttention", "attention_interface", "register_with_transformers"], "layers"
+    ),
 }
 _ROOMS = ("layers", "masks", "plots", "regression", "scores", "sharding", "testing", "translation")
 

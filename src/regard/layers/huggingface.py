@@ -1,12 +1,10 @@
-"""The attention of Hugging Face transformers on any of our scores: what their AttentionInterface registers.
+"""The attention of Hugging Face transformers on any of our scores: the function that their AttentionInterface calls.
 
-`AttentionInterface.register("regard", regard.attention_interface)` runs the dot product, and
-`functools.partial(regard.attention_interface, score="gaussian")` any other score. A name needs its masks too,
-`AttentionMaskInterface.register("regard", sdpa_mask)`: without that, transformers drops every mask, padding
-included. Their `flash_attention_mask` will do as well, except with a static cache or packed sequences.
+`regard.register_with_transformers` (transformers.py) registers it together with the mask function that it needs.
 """
 
 import math
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -58,6 +56,12 @@ def attention_interface(
 ) -> tuple[Tensor, Tensor | None]:
     """Attend as a transformers model asks for it.
 
+    Call `regard.register_with_transformers` rather than registering this function yourself. If you do register it,
+    the same name needs a mask function in transformers' `AttentionMaskInterface`: without one, transformers drops
+    every mask, padding included, and the call is refused. Their `sdpa_mask` serves models with a dynamic cache that
+    take boolean masks; the prompt of a static cache without padding is refused, and models that do not use
+    `AttentionInterface` at all compute wrong numbers with it.
+
     Args:
         module: the model's attention module; its `is_causal` is read where the argument is None.
         query: (batch, heads, queries, dim).
@@ -83,7 +87,13 @@ def attention_interface(
 
     Returns:
         (batch, queries, heads, value_dim) and None, or the weights (batch, heads, queries, keys).
+
+    Raises:
+        RegardError: for a tensor that it cannot use, and without a mask where transformers has no mask function for
+            the model's attention, or one that leaves a causal mask to be guessed.
     """
+    if is_causal is None:
+        is_causal = getattr(module, "is_causal", True)
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         check_tensor(name, tensor)
     check_inputs(query[:, :1], key[:, :1], value[:, :1])
@@ -91,9 +101,9 @@ def attention_interface(
     for name, given in (("attention_mask", attention_mask), ("s_aux", s_aux), ("position_bias", position_bias)):
         _check_optional(name, given)
     _check_kwargs(kwargs)
+    if attention_mask is None:
+        _check_mask_function(module, query.shape[-2], key.shape[-2], is_causal)
     query, key, value = (to_autocast(x) for x in (query, key, value))
-    if is_causal is None:
-        is_causal = getattr(module, "is_causal", True)
     form, sink = _form(query, key, score, scaling, softcap)
     sizes = _sizes(form, value)
     if attention_mask is not None:
@@ -164,6 +174,33 @@ def _check_kwargs(kwargs: dict[str, Any]) -> None:
                 needed="no tensor of this name, because its effect on attention is unknown here",
                 repair='Leave it out of the call of the model, or load the model with attn_implementation="eager".',
             )
+
+
+def _check_mask_function(module: nn.Module, queries: int, keys: int, is_causal: bool) -> None:
+    """Refuse a call without a mask where transformers may have dropped the mask, or means it to be built here.
+
+    Modules of other libraries are not checked: transformers' modules have a config that names their attention.
+    """
+    masking = sys.modules.get("transformers.masking_utils")
+    name = getattr(getattr(module, "config", None), "_attn_implementation", None)
+    if masking is None or not isinstance(name, str):
+        return
+    mask_function = masking.ALL_MASK_ATTENTION_FUNCTIONS.get(name)
+    repair = f'Call regard.register_with_transformers("{name}"), which registers a mask function for the same name.'
+    if mask_function is None:
+        raise RegardError(
+            "attention_mask",
+            got=f'None, and "{name}" without a mask function in transformers',
+            needed="a mask function: without one, transformers drops every mask, padding included",
+            repair=repair,
+        )
+    if mask_function is masking.sdpa_mask and is_causal and 1 < queries < keys:
+        raise RegardError(
+            "attention_mask",
+            got=f"None for {queries} queries and {keys} keys from transformers' sdpa_mask",
+            needed="a mask that shows which keys of the static cache are filled",
+            repair=repair,
+        )
 
 
 def _by_position(queries: int, is_causal: bool, sliding_window: int | None) -> Mask | None:
