@@ -40,10 +40,12 @@ class Corpus:
         return cls(name, built_in.train, built_in.valid, built_in.test)
 
     def fingerprint(self) -> str:
-        """A digest of all training and validation pairs: a resumed training must see the same ones."""
+        """A digest of the training pairs and the validation pairs: a resumed training must have the same of both."""
         digest = hashlib.sha256()
-        for pair in (*self.train, *self.valid):
-            digest.update(f"{pair.source}\t{pair.target}\n".encode())
+        for pairs in (self.train, self.valid):
+            digest.update(f"{len(pairs)}\n".encode())  # a pair that moves from one to the other changes the digest
+            for pair in pairs:
+                digest.update(f"{pair.source}\t{pair.target}\n".encode())
         return digest.hexdigest()
 
 
