@@ -68,7 +68,7 @@ def test_flags_go_before_the_file(file, tmp_path, capsys, monkeypatch):
     with pytest.raises(SystemExit) as left:
         run(["train", "--pairs", str(file), "--out", str(tmp_path), *arguments])
     assert left.value.code == 130
-    assert "interrupted; the same command goes on from the last checkpoint." in capsys.readouterr().err
+    assert "interrupted; the same command begins anew, as there is no checkpoint yet." in capsys.readouterr().err
     assert seen[0].flags == {"seed": 6, "joint": False, "tied": True}  # and no default among them
     assert (seen[0].recipe, seen[0].threads, seen[0].sources.strict) == (recipe, 1, True)
 
@@ -79,7 +79,7 @@ def test_every_name_of_a_recipe_is_a_flag_with_its_help(capsys):
     for table in (Architecture, Data, Training):
         for entry in fields(table):
             assert f"--{entry.name.replace('_', '-')} " in printed
-    assert "interrupted, the same command goes on where it" in printed
+    assert "interrupted, the same command goes on from the" in printed
     assert "the width of word vectors." in printed
 
 

@@ -22,7 +22,10 @@ from regard.cli.translate import translate
 from regard.cli.warned import in_one_line
 from regard.errors import RegardError
 
-TRAIN = """Train a model on sentence pairs; interrupted, the same command goes on where it stopped.
+TRAIN = """Train a model on sentence pairs; interrupted, the same command goes on from the last checkpoint.
+
+Checkpoints are written by time (--save-seconds) and when Ctrl-C or SIGTERM ends the command; a second Ctrl-C ends it \
+at once, without one. Where torchrun has started several processes, signals end them at once.
 
 Values of the recipe come from flags, else from the file --recipe, else from the defaults: those shown here, or what \
 suits a built-in corpus."""

@@ -8,7 +8,7 @@ from datetime import timedelta
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from regard.translation.training.events import Advanced, EpochEnded, Event, Listener, Started, Warned
+from regard.translation.training.events import Advanced, EpochEnded, Event, Listener, Started, Stopped, Warned
 
 
 @contextmanager
@@ -44,6 +44,8 @@ class Lines:
             self._print(self.line(event))
         elif isinstance(event, Warned):
             self._print(f"regard: {event.text}")
+        elif isinstance(event, Stopped):
+            self._print(f"regard: wrote a checkpoint after update {event.update:,}.")
 
     def line(self, entry: EpochEnded) -> str:
         """An epoch in a line: loss, speed, quality, time left."""

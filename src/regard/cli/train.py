@@ -11,7 +11,9 @@ from cyclopts import Parameter
 from regard.cli.progress import progress
 from regard.cli.recipe_flags import RecipeFlags
 from regard.cli.statuses import INTERRUPTED
+from regard.translation.training import checkpoint
 from regard.translation.training.events import silence
+from regard.translation.training.loop import STATE
 from regard.translation.training.procedure import Done, Wishes, leads, run
 from regard.translation.training.reading import Sources
 
@@ -79,10 +81,17 @@ def train(
             done = run(wishes, listen)
     except KeyboardInterrupt:
         if leads():
-            print("\nregard: interrupted; the same command goes on from the last checkpoint.", file=sys.stderr)
+            print(f"\nregard: interrupted; the same command {_after_interruption(out)}.", file=sys.stderr)
         sys.exit(INTERRUPTED)
     if leads():
         print(_summary(done, wishes))
+
+
+def _after_interruption(out: Path) -> str:
+    """What the same command will do."""
+    if checkpoint.exists(out / STATE):
+        return "goes on from the last checkpoint"
+    return "begins anew, as there is no checkpoint yet"
 
 
 def _summary(done: Done, wishes: Wishes) -> str:

@@ -9,12 +9,12 @@ from regard.translation.training.standing import Best, Standing
 
 
 def test_it_survives_a_checkpoint():
-    standing = Standing(epoch=3, within=5, count=77, seconds=1.5, sums=[1.0, 2.0, 3.0], best=Best(2, 30.0, 4.0, 1.25))
+    standing = Standing(epoch=3, within=5, count=77, seconds=1.5, best=Best(2, 30.0, 4.0, 1.25))
     assert Standing.from_dict(json.loads(json.dumps(standing.to_dict()))) == standing
 
 
-def test_an_epoch_that_has_ended_leaves_no_sums():
-    standing = Standing(epoch=3, within=5, count=77, sums=[1.0, 2.0, 3.0])
+def test_the_next_epoch_begins_with_no_updates():
+    standing = Standing(epoch=3, within=5, count=77)
     standing.next_epoch()
     assert standing == Standing(epoch=4, within=0, count=77)
 

@@ -37,22 +37,28 @@ def save(folder: Path, state: dict[str, Any]) -> None:
         _sync(folder)
     except OSError as refusal:
         new.unlink(missing_ok=True)
+        then = "goes on from the checkpoint before" if exists(folder) else "begins anew, as there is no checkpoint yet"
         raise RegardError(
             "out",
             got=f"{folder} ({refusal.strerror})",
             needed="a folder that can be written, with room for a checkpoint",
-            repair="Make room and start the same command again: it goes on from the checkpoint before.",
+            repair=f"Make room and start the same command again: it {then}.",
         ) from None
+
+
+def exists(folder: Path) -> bool:
+    """Whether there is a checkpoint to resume from."""
+    return any((folder / name).exists() for name in (NAME, PREVIOUS))
 
 
 def load(folder: Path, device: torch.device | str = "cpu") -> dict[str, Any] | None:
     """The last checkpoint, or None where there is none; a damaged one is refused, and the previous one named."""
     path = folder / NAME
     try:
+        if not exists(folder):
+            return None
         if not path.exists():
             path = folder / PREVIOUS  # killed between two renames
-        if not path.exists():
-            return None
         content = path.read_bytes()
     except OSError as refusal:
         raise RegardError(

@@ -65,6 +65,13 @@ class Warned:
 
 
 @dataclass(frozen=True)
+class Stopped:
+    """After SIGINT or SIGTERM: the training ends here, with a checkpoint of this update."""
+
+    update: int
+
+
+@dataclass(frozen=True)
 class Ended:
     """The result."""
 
@@ -77,7 +84,7 @@ class Ended:
     history: tuple[EpochEnded, ...] = field(default=(), repr=False)
 
 
-Event = Started | Advanced | EpochEnded | Warned | Ended
+Event = Started | Advanced | EpochEnded | Warned | Stopped | Ended
 Listener = Callable[[Event], None]
 
 

@@ -16,7 +16,7 @@ from regard.translation.training.batches import make_batch
 from regard.translation.training.corpus import Corpus
 from regard.translation.training.distributed import Group
 from regard.translation.training.divergence import check_finite
-from regard.translation.training.events import Advanced, Ended, EpochEnded, Listener, Started, Warned, silence
+from regard.translation.training.events import Advanced, Ended, EpochEnded, Listener, Started, Stopped, Warned, silence
 from regard.translation.training.graphed import GraphedUpdate
 from regard.translation.training.identity import check_same, identity_of
 from regard.translation.training.lock import only_here
@@ -27,6 +27,7 @@ from regard.translation.training.precision import products_in
 from regard.translation.training.recipe import Recipe
 from regard.translation.training.schedule import learning_rate
 from regard.translation.training.standing import Best, Standing
+from regard.translation.training.stopping import StopSignals
 from regard.translation.training.tokens import TrainingTokens
 from regard.translation.training.trainee import Trainee
 from regard.translation.training.update import Update
@@ -35,6 +36,7 @@ from regard.translation.training.writing import writing
 
 STATE = "training"
 TELL_EVERY = 0.5  # seconds between two reports of progress
+AGREE_EVERY = 64  # updates after which several processes agree whether to write a checkpoint
 RANKS_APART = 1_000_003  # between the seeds of two processes
 LADDER = 4  # on a GPU lengths are padded to multiples of it
 
@@ -49,6 +51,10 @@ def train(
     listen: Listener = silence,
 ) -> Ended:
     """Train a model into the folder `out`; if a training of the same recipe and data was interrupted there, go on.
+
+    In a single process, SIGINT (Ctrl-C) and SIGTERM take effect after the current update or validation, when a
+    checkpoint has been written; a second signal takes effect at once. In several processes they always take effect at
+    once, and the training resumes from its last checkpoint.
 
     Args:
         recipe: every choice.
@@ -105,6 +111,7 @@ class _Run:
             group.wrap(self.model), self.optimiser, recipe.training, group.size
         )
         self.at = Standing()
+        self.signals = StopSignals(enabled=group.size == 1)
         self.saved = time.perf_counter()
         resumed = self._resume()
         if graphed:
@@ -123,8 +130,10 @@ class _Run:
             with writing(path):
                 path.write_text(self.recipe.to_toml(), encoding="utf-8")
         with products_in(training.precision):
-            while self.at.epoch < training.epochs and self.at.epoch - self.best_or_first() < training.patience:
-                self._one_epoch()
+            with self.signals:
+                while self.at.epoch < training.epochs and self.at.epoch - self.best_or_first() < training.patience:
+                    self._one_epoch()
+                    self._stop_if_asked(time.perf_counter())
             return self._end()
 
     def best_or_first(self) -> int:
@@ -132,17 +141,11 @@ class _Run:
         return max(self.at.best.epoch, self.recipe.training.validate_from - 1)
 
     def _one_epoch(self) -> None:
-        training, epoch = self.recipe.training, self.tokens.epoch(self.at.epoch)
+        epoch = self.tokens.epoch(self.at.epoch)
         begin = told = time.perf_counter()
-        tokens_told, rate = 0, training.learning_rate
+        tokens_told = 0
         for planned in epoch.plans[self.at.within :]:
-            rate = learning_rate(
-                self.at.count,
-                highest=training.learning_rate,
-                warmup=training.warmup,
-                decay=training.decay,
-                updates=self.updates,
-            )
+            rate = self._rate(self.at.count)
             set_rate(self.optimiser, rate)
             self.update(make_batch(self.group.share(planned), epoch.sources, epoch.targets))
             self.at.within += 1
@@ -150,21 +153,49 @@ class _Run:
             tokens_told += planned.tokens
             now = time.perf_counter()
             if self.group.leads and now - told > TELL_EVERY:
-                loss, tokens, _ = self._sum_up()
+                loss, tokens, _ = self.update.totals.read()
                 speed = tokens_told / (now - told)
                 self.listen(
                     Advanced(self.at.epoch + 1, self.at.count, self.updates, loss / max(tokens, 1), speed, rate)
                 )
                 told, tokens_told = now, 0
-            if training.save_every and self.at.count % training.save_every == 0 and self.at.within < len(epoch.plans):
+            self._stop_if_asked(begin)
+            if self._is_checkpoint_due():
                 self._save(begin)
                 begin = time.perf_counter()
-        self._end_epoch(begin, rate)
+        self._end_epoch(begin)
 
-    def _end_epoch(self, begin: float, rate: float) -> None:
+    def _rate(self, update: int) -> float:
+        """The learning rate of update number `update`, counted from 0."""
         training = self.recipe.training
-        self._sum_up()
-        loss, tokens, norm = (sum(parts) for parts in zip(*self.group.gather(tuple(self.at.sums)), strict=True))
+        return learning_rate(
+            update,
+            highest=training.learning_rate,
+            warmup=training.warmup,
+            decay=training.decay,
+            updates=self.updates,
+        )
+
+    def _stop_if_asked(self, begin: float) -> None:
+        """After SIGINT or SIGTERM: write a checkpoint, and let the signal act. begin: of the time not counted yet."""
+        if self.signals.received is not None:
+            self._save(begin)
+            self.listen(Stopped(self.at.count))
+            self.signals.act()
+
+    def _is_checkpoint_due(self) -> bool:
+        """By the number of updates or by time; all processes have the same answer."""
+        training = self.recipe.training
+        if training.save_every and self.at.count % training.save_every == 0:
+            return True
+        if self.group.size > 1 and self.at.count % AGREE_EVERY:
+            return False
+        return self.group.tell(time.perf_counter() - self.saved >= training.save_seconds)
+
+    def _end_epoch(self, begin: float) -> None:
+        training = self.recipe.training
+        sums = self.group.gather(self.update.totals.sums())
+        loss, tokens, norm = (sum(parts) for parts in zip(*sums, strict=True))
         check_finite(loss, "training")  # here the host waits for the numbers anyway
         if self.at.epoch + 1 >= training.average_from:
             self.average.add(self.model)
@@ -174,7 +205,7 @@ class _Run:
             update=self.at.count,
             loss=loss / max(tokens, 1),
             gradient_norm=norm / updates / self.group.size,
-            learning_rate=rate,
+            learning_rate=self._rate(max(self.at.count - 1, 0)),
             tokens=int(tokens),
             seconds=0.0,
         )
@@ -188,6 +219,7 @@ class _Run:
         if self.log is not None:
             self.log.add(entry)
         self.at.next_epoch()
+        self.update.totals.restart()
         if self.group.tell(time.perf_counter() - self.saved >= training.save_seconds):
             self._save(time.perf_counter())
         self.listen(entry)
@@ -236,17 +268,10 @@ class _Run:
         self.listen(ended)
         return ended
 
-    def _sum_up(self) -> tuple[float, float, float]:
-        """Loss, tokens and norms since the last time, which are also added to those of the epoch."""
-        new = self.update.totals.read()
-        self.at.sums = [old + part for old, part in zip(self.at.sums, new, strict=True)]
-        return new
-
     def _save(self, begin: float) -> None:
-        self._sum_up()
         self.at.seconds += time.perf_counter() - begin
         random = self.group.gather(randomness.read(self.device))
-        sums = self.group.gather(list(self.at.sums))
+        sums = self.group.gather(self.update.totals.sums())
         if not self.group.leads:
             return
         state = {
@@ -271,7 +296,7 @@ class _Run:
             self.listen(Warned(f"The result will not be bit-identical to an uninterrupted training: {changed}."))
         self.trainee.restore(state["trainee"])
         self.at = Standing.from_dict(state["standing"])
-        self.at.sums = state["sums"][self.group.rank]
+        self.update.totals.restart(tuple(state["sums"][self.group.rank]))
         randomness.restore(self.device, state["random"][self.group.rank])
         return self.at.epoch + 1
 

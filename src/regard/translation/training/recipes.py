@@ -11,17 +11,17 @@ _PRESETS = {
     "dates": Recipe(
         Architecture(embedding=64, hidden=64, attention_dim=64, **_EXACT),
         Data("characters", "characters"),
-        Training(epochs=3, batch_tokens=1024, learning_rate=6e-3, warmup=60, label_smoothing=0.0),
+        Training(epochs=3, batch_tokens=1024, learning_rate=6e-3, warmup=60, label_smoothing=0.0, save_seconds=5.0),
     ),
     "numbers": Recipe(
         Architecture(embedding=64, hidden=96, attention_dim=64, **_EXACT),
         Data("characters", "words"),
-        Training(epochs=2, batch_tokens=1536, learning_rate=6e-3, warmup=60, label_smoothing=0.0),
+        Training(epochs=2, batch_tokens=1536, learning_rate=6e-3, warmup=60, label_smoothing=0.0, save_seconds=5.0),
     ),
     "lists": Recipe(
         Architecture(embedding=32, hidden=64, **_EXACT),
         Data("words", "words"),
-        Training(epochs=4, batch_tokens=1024, learning_rate=4e-3, warmup=50, label_smoothing=0.0),
+        Training(epochs=4, batch_tokens=1024, learning_rate=4e-3, warmup=50, label_smoothing=0.0, save_seconds=5.0),
     ),
 }
 

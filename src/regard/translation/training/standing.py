@@ -34,19 +34,17 @@ class Standing:
     """What a checkpoint says beside tensors.
 
     epoch: how many have ended. within: updates of the present one. count: updates in all. seconds: spent so far.
-    sums: loss, tokens and gradient norms of the present epoch.
     """
 
     epoch: int = 0
     within: int = 0
     count: int = 0
     seconds: float = 0.0
-    sums: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
     best: Best = field(default_factory=Best)
 
     def next_epoch(self) -> None:
         """The present epoch has ended."""
-        self.epoch, self.within, self.sums = self.epoch + 1, 0, [0.0, 0.0, 0.0]
+        self.epoch, self.within = self.epoch + 1, 0
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""

@@ -10,26 +10,45 @@ from regard.translation.training.batches import Batch
 from regard.translation.training.loss import Loss, r_drop, smoothed_cross_entropy
 from regard.translation.training.recipe import Training
 
+Sums = tuple[float, float, float]
+
 
 @dataclass
 class Totals:
-    """Running sums since they were last read; they stay on the device, so that no update waits for the host."""
+    """Sums of the cross entropy, the target tokens and the gradient norms of an epoch's updates.
+
+    They stay on the device, so that no update waits for the host. Reading them does not change them: the sums of an
+    epoch do not depend on how often progress is shown.
+    """
 
     cross_entropy: Tensor
     tokens: Tensor
     norm: Tensor
+    last_read: Sums = (0.0, 0.0, 0.0)
 
     @classmethod
     def zeros(cls, device: torch.device) -> "Totals":
-        """Nothing summed yet."""
-        return cls(*(torch.zeros((), device=device) for _ in range(3)))
+        """Nothing summed yet, in float64 where the device has it."""
+        dtype = torch.float32 if device.type == "mps" else torch.float64
+        cross_entropy, tokens, norm = (torch.zeros((), device=device, dtype=dtype) for _ in range(3))
+        return cls(cross_entropy, tokens, norm)
 
-    def read(self) -> tuple[float, float, float]:
-        """The sums, which start again from 0."""
-        values = torch.stack((self.cross_entropy, self.tokens, self.norm)).tolist()
-        for total in (self.cross_entropy, self.tokens, self.norm):
-            total.zero_()
-        return values[0], values[1], values[2]
+    def sums(self) -> Sums:
+        """The sums since `restart`."""
+        cross_entropy, tokens, norm = torch.stack((self.cross_entropy, self.tokens, self.norm)).tolist()
+        return cross_entropy, tokens, norm
+
+    def read(self) -> Sums:
+        """The sums since the last call of this method."""
+        before, now = self.last_read, self.sums()
+        self.last_read = now
+        return now[0] - before[0], now[1] - before[1], now[2] - before[2]
+
+    def restart(self, sums: Sums = (0.0, 0.0, 0.0)) -> None:
+        """Begin an epoch with sums of 0, or go on from the sums of a checkpoint."""
+        for total, value in zip((self.cross_entropy, self.tokens, self.norm), sums, strict=True):
+            total.fill_(value)  # in place: a CUDA graph holds these tensors
+        self.last_read = sums
 
 
 class Update:
