@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
@@ -92,7 +93,7 @@ def test_every_name_of_a_recipe_is_a_flag_with_its_help(capsys):
         (["--pairs", "a", "--hiden", "3"], "Did you mean --hidden?"),
         (["--pairs", "a", "--epochs", "many"], "--epochs"),
         (["--pairs", "a", "--unit", "rnn"], 'Choose from: "gru", "lstm".'),
-        (["--pairs", "a", "--hidden", "0"], "hidden: got 0; needed a whole number, 1 or more."),
+        (["--pairs", "a", "--hidden", "0"], "hidden: got 0; needed a whole number from 1 to 65,536."),
         (["--pairs", "a", "--attention", "softmax"], "attention: got 'softmax'; needed one of none, additive,"),
         (["--pairs", "none.tsv"], "pairs: got none.tsv (No such file or directory)"),
         (["--pairs", "a", "--recipe", "none.toml"], "recipe: got none.toml (No such file or directory);"),
@@ -154,3 +155,22 @@ def test_the_command_that_is_proposed_works_for_a_sentence_with_a_dash():
     )
     wishes = SimpleNamespace(out=Path("model"), sources=SimpleNamespace(corpus=None))
     assert "  regard translate model -- '- one two'" in verb._summary(done, wishes).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--hidden", "1000000007", "--heads", "1000000000"], "hidden: got 1000000007; needed a whole number from 1"),
+        (["--hidden", "100000000"], "hidden: got 100000000; needed a whole number from 1 to 65,536."),
+        (["--hidden", "65536"], "parameters; needed at most 1,073,741,824. Lower hidden, embedding or layers."),
+        (["--layers", "99999999"], "layers: got 99999999; needed a whole number from 1 to 100."),
+    ],
+)
+def test_absurd_values_are_refused_at_once(file, tmp_path, capsys, flags, said):
+    out = tmp_path / "model"
+    words = ["--source-unit", "words", "--target-unit", "words", "--valid-share", "0.1", "--test-share", "0.1"]
+    begin = time.perf_counter()
+    assert run(["train", "--pairs", str(file), "--out", str(out), "--device", "cpu", *words, *flags]) == 2
+    assert time.perf_counter() - begin < 5
+    assert said in capsys.readouterr().err.splitlines()[-1]
+    assert not out.exists()

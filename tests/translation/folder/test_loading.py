@@ -169,11 +169,10 @@ def test_tensors_that_are_not_the_architectures_are_refused(folder):
             load(folder)
 
 
-@pytest.mark.parametrize("name", ["embedding", "hidden", "layers", "attention_dim", "heads"])
-@pytest.mark.parametrize("size", [10**6, 10**12, 10**40])
-def test_sizes_beyond_the_file_are_refused_before_memory_is_asked_for(folder, name, size):
-    more = {"hidden": size} if name == "heads" else {}
-    forge(folder, architecture=Architecture(**{name: size}, **more))
+@pytest.mark.parametrize("name", ["embedding", "hidden", "attention_dim", "heads"])
+def test_sizes_beyond_the_file_are_refused_before_memory_is_asked_for(folder, name):
+    more = {"hidden": 2**16} if name == "heads" else {}
+    forge(folder, architecture=Architecture(**{name: 2**16}, **more))
     with pytest.raises(RegardError, match="is larger than the file"):
         load(folder)
 

@@ -80,7 +80,7 @@ def test_no_field_is_believed(field, value):
         ({"extra": 1}, "missing or too many: 'extra'"),
         ({"facts": [1]}, "here, facts: got JSON of type list; needed an object"),
         ({"regard": 1}, "here, regard: got JSON of type int; needed text"),
-        ({"architecture": {"hidden": 0}}, "here, architecture: got hidden = 0; needed a whole number, 1 or more"),
+        ({"architecture": {"hidden": 0}}, "here, architecture: got hidden = 0; needed a whole number from 1 to 65,536"),
         ({"architecture": {"attention": "magic"}}, "here, architecture: got attention = 'magic'; needed one of"),
         ({"architecture": {"width": 3}}, "here, architecture: got unknown fields: 'width'"),
         ({"files": {"../../etc/passwd": {}}}, "here, files: got 1 names, not the right ones"),

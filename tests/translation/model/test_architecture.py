@@ -9,10 +9,12 @@ from regard.translation.model.architecture import SCORES, Architecture
 @pytest.mark.parametrize(
     ("choices", "said"),
     [
-        ({"hidden": 0}, "hidden: got 0; needed a whole number, 1 or more."),
-        ({"embedding": 2.5}, "embedding: got 2.5; needed a whole number, 1 or more."),
-        ({"layers": True}, "layers: got True; needed a whole number, 1 or more."),
-        ({"attention_dim": -1}, "attention_dim: got -1; needed a whole number, 1 or more."),
+        ({"hidden": 0}, "hidden: got 0; needed a whole number from 1 to 65,536."),
+        ({"embedding": 2.5}, "embedding: got 2.5; needed a whole number from 1 to 65,536."),
+        ({"layers": True}, "layers: got True; needed a whole number from 1 to 100."),
+        ({"attention_dim": -1}, "attention_dim: got -1; needed a whole number from 1 to 65,536."),
+        ({"hidden": 10**9 + 7, "heads": 10**9}, "hidden: got 1000000007; needed a whole number from 1 to 65,536."),
+        ({"layers": 99_999_999}, "layers: got 99999999; needed a whole number from 1 to 100."),
         ({"unit": "rnn"}, "unit: got 'rnn'; needed one of gru, lstm. Write gru."),
         ({"cell": "luong"}, "cell: got 'luong'; needed one of bahdanau, conditional. Write bahdanau."),
         ({"attention": "softmax"}, f"attention: got 'softmax'; needed one of {', '.join(SCORES)}."),

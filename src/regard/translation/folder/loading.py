@@ -147,14 +147,21 @@ def _tensors(path: Path, content: bytes) -> dict[str, Tensor]:
 
 
 def _check_sizes(path: Path, architecture: Architecture, tensors: dict[str, Tensor]) -> None:
-    """No width can be more than the file has weights: a page cannot ask for a model that no memory would hold."""
+    """Compare the sizes of the architecture with the tensors before a model of that architecture is built.
+
+    A width cannot be larger than the number of weights, and the last layer of the encoder has tensors.
+    """
     weights = sum(tensor.numel() for tensor in tensors.values())
-    for name in ("embedding", "hidden", "attention_dim", "heads", "layers"):
+    for name in ("embedding", "hidden", "attention_dim", "heads"):
         size = getattr(architecture, name)
-        most = len(tensors) if name == "layers" else weights
-        if size is not None and size > most:
+        if size is not None and size > weights:
             needed = f"weights for the architecture of {PAGE}, whose {name} is larger than the file"
             raise damaged(str(path), f"{weights} weights in {len(tensors)} tensors", needed)
+    last = f"encoder.onward.{architecture.layers - 1}."
+    if not any(name.startswith(last) for name in tensors):
+        raise damaged(
+            str(path), f"no tensor '{last}...'", f"the {architecture.layers} layers of the architecture in {PAGE}"
+        )
 
 
 def _check_tensors(path: Path, wanted: dict[str, Tensor], found: dict[str, Tensor]) -> None:

@@ -6,6 +6,8 @@ from typing import Literal
 from regard.errors import RegardError
 from regard.scores.names import KERNELS
 
+MAX_SIZE = 2**16  # of embedding, hidden, attention_dim and heads
+MAX_LAYERS = 100
 SCORES = ("none", "additive", "bilinear", "dot", "scaled_dot", "cosine", "squared_distance", *KERNELS)
 
 
@@ -49,11 +51,11 @@ class Architecture:
     readout_dropout: float = 0.2
 
     def __post_init__(self) -> None:
-        """Refuse what makes no model."""
-        for name in ("embedding", "hidden", "layers", "heads"):
-            _check(name, getattr(self, name), _is_count, "a whole number, 1 or more", "Leave it out for the default.")
-        if self.attention_dim is not None:
-            _check("attention_dim", self.attention_dim, _is_count, "a whole number, 1 or more", "Leave it out.")
+        """Refuse values that do not describe a model."""
+        for name in ("embedding", "hidden", "attention_dim", "heads", "layers"):
+            if name != "attention_dim" or self.attention_dim is not None:
+                most = MAX_LAYERS if name == "layers" else MAX_SIZE
+                _check_count(name, getattr(self, name), most)
         _check_choice("unit", self.unit, ("gru", "lstm"))
         _check_choice("cell", self.cell, ("bahdanau", "conditional"))
         _check_choice("attention", self.attention, SCORES)
@@ -68,7 +70,7 @@ class Architecture:
         if self.attention == "none" and self.heads > 1:
             _check("heads", self.heads, lambda _: False, '1 where attention is "none"', "Leave it out.")
         if self.hidden % self.heads:
-            below = next(number for number in range(min(self.heads, self.hidden), 0, -1) if not self.hidden % number)
+            below = max(number for number in range(1, self.heads + 1) if not self.hidden % number)
             needed = f"a divisor of hidden={self.hidden}"
             _check("heads", self.heads, lambda _: False, needed, f"Pass for example {below}.")
 
@@ -83,8 +85,9 @@ def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     _check(name, value, lambda chosen: isinstance(chosen, str) and chosen in choices, needed, f"Write {choices[0]}.")
 
 
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+def _check_count(name: str, value: object, most: int) -> None:
+    fits = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most
+    _check(name, value, lambda _: fits, f"a whole number from 1 to {most:,}", "Leave it out for the default.")
 
 
 def _is_share(value: object) -> bool:

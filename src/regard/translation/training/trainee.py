@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from regard.errors import RegardError
 from regard.translation import folder
 from regard.translation.folder import Loaded
 from regard.translation.model import EncoderDecoder
@@ -14,6 +15,8 @@ from regard.translation.training.corpus import Corpus, learn_vocabularies
 from regard.translation.training.optimiser import make_optimiser, restore
 from regard.translation.training.recipe import Recipe
 from regard.translation.vocabularies import Vocabulary
+
+MAX_PARAMETERS = 2**30  # 4 GiB of weights, and three times as much for gradients and moments
 
 
 @dataclass
@@ -31,6 +34,7 @@ class Trainee:
         """A model drawn by the recipe's seed with vocabularies of the training data, or a trained one to fine-tune."""
         if init is None:
             source, target = learn_vocabularies(recipe, corpus.train)
+            _check_parameters(recipe, len(source), len(target))
             torch.manual_seed(recipe.training.seed)
             model = EncoderDecoder(recipe.model, len(source), len(target))
         else:
@@ -64,3 +68,17 @@ class Trainee:
         self.model.load_state_dict(state["model"])
         restore(self.optimiser, state["optimiser"])
         self.average.kept.extend(state["average"])
+
+
+def _check_parameters(recipe: Recipe, source_size: int, target_size: int) -> None:
+    """Refuse a model that is too large before memory for it is allocated."""
+    with torch.device("meta"):
+        model = EncoderDecoder(recipe.model, source_size, target_size)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    if parameters > MAX_PARAMETERS:
+        raise RegardError(
+            "model",
+            got=f"{parameters:,} parameters",
+            needed=f"at most {MAX_PARAMETERS:,}",
+            repair="Lower hidden, embedding or layers.",
+        )
