@@ -35,3 +35,12 @@ def test_a_refusal_may_be_said_of_the_name_that_the_user_knows():
     told = RegardError("out", got="taken", needed="a folder", repair="Choose another.").about("alignment_out")
     assert str(told) == "alignment_out: got taken; needed a folder. Choose another."
     assert told.argument == "alignment_out"
+
+
+def test_a_long_value_is_cut_in_the_middle():
+    told = RegardError("unit", got="<" + "a" * 10**6 + ">", needed="gru", repair="Write gru.")
+    assert len(str(told)) < 400
+    assert str(told).startswith("unit: got <aaa")
+    assert "a ... (1,000,002 characters) ... a" in str(told)
+    assert str(told).endswith("a>; needed gru. Write gru.")
+    assert str(pickle.loads(pickle.dumps(told.about("cell")))) == str(told.about("cell"))
