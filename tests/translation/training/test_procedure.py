@@ -9,6 +9,7 @@ from tests.translation.training.toys import make_corpus, make_pairs, make_recipe
 from regard.errors import RegardError
 from regard.translation.pairs import Pair, read_pairs
 from regard.translation.training import pictures, procedure
+from regard.translation.training.events import Started
 from regard.translation.training.procedure import Wishes, leads, run
 from regard.translation.training.reading import Sources
 
@@ -80,7 +81,7 @@ def test_defaults_of_a_built_in_corpus_are_its_own(tmp_path, monkeypatch):
 
 
 def test_threads_and_device(sources, tmp_path, monkeypatch):
-    with pytest.raises(RegardError, match="threads: got 0; needed 1 or more"):
+    with pytest.raises(RegardError, match="threads: got 0; needed a whole number from 1 to 1024"):
         run(Wishes(sources, tmp_path, threads=0))
     with pytest.raises(RegardError, match="device: got 'gpu'; needed a device that torch can use here"):
         run(Wishes(sources, tmp_path, device="gpu"))
@@ -96,6 +97,16 @@ def test_an_out_that_is_a_file(sources, tmp_path):
     (tmp_path / "taken").touch()
     with pytest.raises(RegardError, match=r"out: got .*taken/training/lock \(Not a directory\); needed a folder"):
         run(Wishes(sources, tmp_path / "taken", flags=TINY))
+
+
+def test_an_interrupted_training_has_written_its_test_pairs(sources, tmp_path):
+    def interrupt(event):
+        if isinstance(event, Started):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(Wishes(sources, tmp_path / "model", flags=TINY), interrupt)
+    assert len(tuple(read_pairs(tmp_path / "model" / "test.tsv"))) > 3
 
 
 def test_a_refused_training_leaves_the_test_pairs_alone(sources, tmp_path, monkeypatch):

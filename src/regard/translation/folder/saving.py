@@ -97,7 +97,8 @@ def _finish_interrupted(folder: Path) -> None:
 
 
 def _write(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
+    path.unlink(missing_ok=True)  # a link is removed, not followed
+    with path.open("xb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

@@ -3,5 +3,6 @@
 from regard.translation.training.corpus import Corpus
 from regard.translation.training.loop import train
 from regard.translation.training.recipe import Data, Recipe, Training
+from regard.translation.training.stopping import StopSignals
 
-__all__ = ["Corpus", "Data", "Recipe", "Training", "train"]
+__all__ = ["Corpus", "Data", "Recipe", "StopSignals", "Training", "train"]

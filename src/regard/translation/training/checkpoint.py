@@ -3,19 +3,23 @@
 import hashlib
 import io
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from regard.errors import RegardError
+from regard.translation.files import open_regular
+from regard.translation.training.writing import open_new
 
 NAME, PREVIOUS = "checkpoint.pt", "checkpoint.previous.pt"
 DIGEST = hashlib.sha256().digest_size
+MAX_BYTES = 2**36  # of a checkpoint that is read
 
 
 def save(folder: Path, state: dict[str, Any]) -> None:
-    """Put a new checkpoint in the place of the last one, which becomes the previous one.
+    """Replace the last checkpoint, which becomes the previous one.
 
     At every moment there is a whole checkpoint under one of the two names: the new one is complete on the disk
     before it gets its name.
@@ -26,7 +30,7 @@ def save(folder: Path, state: dict[str, Any]) -> None:
     new = folder / f"{NAME}.incoming"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with new.open("wb") as file:
+        with open_new(new) as file:
             file.write(hashlib.sha256(payload).digest())
             file.write(payload)
             file.flush()
@@ -59,26 +63,32 @@ def load(folder: Path, device: torch.device | str = "cpu") -> dict[str, Any] | N
             return None
         if not path.exists():
             path = folder / PREVIOUS  # killed between two renames
-        content = path.read_bytes()
+        with open_regular(path, MAX_BYTES) as file:
+            digest = file.read(DIGEST)
+            is_whole = hashlib.file_digest(file, "sha256").digest() == digest  # in constant memory
+            file.seek(DIGEST)
+            payload = io.BytesIO(file.read() if is_whole else b"")
     except OSError as refusal:
         raise RegardError(
             "out",
             got=f"{path} ({refusal.strerror})",
             needed="a checkpoint that can be read",
-            repair="Give yourself the right to read it, or choose another folder.",
+            repair="Check the file and its permissions, or choose another folder.",
         ) from None
-    if len(content) > DIGEST and hashlib.sha256(content[DIGEST:]).digest() == content[:DIGEST]:
-        try:
-            return torch.load(io.BytesIO(content[DIGEST:]), map_location=device, weights_only=True)
-        except Exception:  # whatever damaged bytes lead the reader of torch to
-            pass
+    if is_whole:
+        with suppress(Exception):  # damaged bytes lead torch's reader to errors of many types
+            state = torch.load(payload, map_location=device, weights_only=True)
+            if isinstance(state, dict):
+                return state
     previous = folder / PREVIOUS
     repair = f"Rename {previous.name} to {NAME} to go on from the one before." if previous.exists() else "Start anew."
     raise RegardError("out", got=f"a damaged checkpoint, {path}", needed="the file as it was written", repair=repair)
 
 
 def _sync(folder: Path) -> None:
-    """Make the renames themselves last."""
+    """Make the renames themselves last, where the system can (Windows opens no folders)."""
+    if os.name != "posix":
+        return
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,14 +1,14 @@
 """One training at a time in a folder."""
 
-import fcntl
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TextIO
+from typing import IO, Any
 
 from regard.errors import RegardError
-from regard.translation.training.writing import writing
+from regard.translation.training.writing import open_in_place, writing
 
 NAME = "lock"
 
@@ -28,8 +28,9 @@ def only_here(folder: Path, wanted: bool = True) -> Iterator[None]:
         yield
         return
     new = [place for place in (folder, *folder.parents) if not os.access(place, os.F_OK)]
+    _check_can_lock()
     with writing(folder / NAME):
-        file = (folder / NAME).open("w")
+        file = open_in_place(folder / NAME, "w")
     with file:
         if not _takes(file, folder / NAME):
             raise HeldFolderError(
@@ -46,8 +47,23 @@ def only_here(folder: Path, wanted: bool = True) -> Iterator[None]:
             raise
 
 
-def _takes(file: TextIO, path: Path) -> bool:
+def _check_can_lock() -> None:
+    """Refuse a system without flock before anything is written."""
+    try:
+        import fcntl  # noqa: F401
+    except ImportError:
+        raise RegardError(
+            "out",
+            got=f"a training on {sys.platform}, where a folder cannot be locked",
+            needed="Linux or macOS",
+            repair="On Windows, train in the Windows Subsystem for Linux; trained models translate everywhere.",
+        ) from None
+
+
+def _takes(file: IO[Any], path: Path) -> bool:
     """Whether the lock is ours now: nobody holds it, and nobody has removed it since it was opened."""
+    import fcntl  # not on Windows; `_check_can_lock` has refused there
+
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return os.path.samestat(os.fstat(file.fileno()), path.stat())

@@ -4,12 +4,15 @@ import json
 import os
 from dataclasses import asdict
 from pathlib import Path
+from typing import IO, Any
 
 from regard.errors import RegardError
+from regard.translation.files import read_regular
 from regard.translation.training.events import EpochEnded
-from regard.translation.training.writing import writing
+from regard.translation.training.writing import open_in_place, open_new, writing
 
 NAME = "log.jsonl"
+MAX_BYTES = 2**26  # of a log that is read: some 200,000 epochs
 
 
 class Log:
@@ -19,9 +22,10 @@ class Log:
         """Go on after so many epochs; later lines, of a training that was killed before its checkpoint, go."""
         self.path = folder / NAME
         try:
-            lines = self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() else []
-            self.entries = [EpochEnded(**json.loads(line)) for line in lines[:epochs]]
-        except (ValueError, TypeError):
+            text = read_regular(self.path, MAX_BYTES).decode() if self.path.exists() else ""
+            lines = text.splitlines()
+            self.entries = [_entry(line) for line in lines[:epochs]]
+        except (ValueError, TypeError, RecursionError):
             raise RegardError(
                 "out",
                 got=f"{self.path}, which is damaged",
@@ -33,30 +37,37 @@ class Log:
                 "out",
                 got=f"{self.path} ({refusal.strerror})",
                 needed="a log that can be read",
-                repair="Give yourself the right to read it, or choose another folder.",
+                repair="Check the file and its permissions, or choose another folder.",
             ) from None
         self._cut("".join(f"{line}\n" for line in lines[:epochs]))
 
     def add(self, entry: EpochEnded) -> None:
         """Append a line and make it last."""
         self.entries.append(entry)
-        with writing(self.path):
-            _write(self.path, json.dumps(asdict(entry)) + "\n", "a")
+        with writing(self.path), open_in_place(self.path, "a") as file:
+            _write(file, json.dumps(asdict(entry)) + "\n")
 
     def _cut(self, text: str) -> None:
         """Whole or not at all: a disk that is full, or a kill, must not cost the lines that were there."""
         new = self.path.with_name(f"{NAME}.incoming")
         with writing(self.path):
             try:
-                _write(new, text, "w")
+                with open_new(new) as file:
+                    _write(file, text.encode())
                 new.replace(self.path)
             except OSError:
                 new.unlink(missing_ok=True)
                 raise
 
 
-def _write(path: Path, text: str, mode: str) -> None:
-    with path.open(mode, encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+def _entry(line: str) -> EpochEnded:
+    entry = EpochEnded(**json.loads(line))
+    if not all(value is None or isinstance(value, int | float) for value in asdict(entry).values()):
+        raise TypeError
+    return entry
+
+
+def _write(file: IO[Any], content: str | bytes) -> None:
+    file.write(content)
+    file.flush()
+    os.fsync(file.fileno())

@@ -18,7 +18,7 @@ from regard.translation.training.distributed import Group
 from regard.translation.training.divergence import check_finite
 from regard.translation.training.events import Advanced, Ended, EpochEnded, Listener, Started, Stopped, Warned, silence
 from regard.translation.training.graphed import GraphedUpdate
-from regard.translation.training.identity import check_same, identity_of
+from regard.translation.training.identity import identity_of
 from regard.translation.training.lock import only_here
 from regard.translation.training.log import Log
 from regard.translation.training.optimiser import set_rate
@@ -27,12 +27,13 @@ from regard.translation.training.precision import products_in
 from regard.translation.training.recipe import Recipe
 from regard.translation.training.schedule import learning_rate
 from regard.translation.training.standing import Best, Standing
+from regard.translation.training.state import FORMAT, check_state
 from regard.translation.training.stopping import StopSignals
 from regard.translation.training.tokens import TrainingTokens
 from regard.translation.training.trainee import Trainee
 from regard.translation.training.update import Update
 from regard.translation.training.validation import best_length_penalty, show, validate
-from regard.translation.training.writing import writing
+from regard.translation.training.writing import open_in_place, writing
 
 STATE = "training"
 TELL_EVERY = 0.5  # seconds between two reports of progress
@@ -49,12 +50,9 @@ def train(
     device: torch.device | str = "cpu",
     init: Loaded | None = None,
     listen: Listener = silence,
+    signals: StopSignals | None = None,
 ) -> Ended:
     """Train a model into the folder `out`; if a training of the same recipe and data was interrupted there, go on.
-
-    In a single process, SIGINT (Ctrl-C) and SIGTERM take effect after the current update or validation, when a
-    checkpoint has been written; a second signal takes effect at once. In several processes they always take effect at
-    once, and the training resumes from its last checkpoint.
 
     Args:
         recipe: every choice.
@@ -63,6 +61,9 @@ def train(
         device: where to train.
         init: a model whose weights and vocabularies are the beginning, for fine-tuning.
         listen: is told of the progress.
+        signals: with `StopSignals()`, SIGINT (Ctrl-C) and SIGTERM take effect after the current update or validation,
+            when a checkpoint has been written. Without it, and in several processes, they take effect at once, and
+            the training resumes from its last checkpoint.
     """
     device = torch.device(device)
     if recipe.training.precision == "bfloat16" and device.type != "cuda":
@@ -76,7 +77,7 @@ def train(
         with only_here(out / STATE, group.leads):
             run = None
             try:
-                run = _Run(recipe, corpus, out, device, init, group, listen if group.leads else silence)
+                run = _Run(recipe, corpus, out, device, init, group, listen if group.leads else silence, signals)
                 return run.run()
             finally:
                 if run is not None:
@@ -97,6 +98,7 @@ class _Run:
         init: Loaded | None,
         group: Group,
         listen: Listener,
+        signals: StopSignals | None,
     ) -> None:
         self.recipe, self.corpus, self.out, self.device = recipe, corpus, out, device
         self.group, self.listen = group, listen
@@ -111,7 +113,7 @@ class _Run:
             group.wrap(self.model), self.optimiser, recipe.training, group.size
         )
         self.at = Standing()
-        self.signals = StopSignals(enabled=group.size == 1)
+        self.signals = signals if group.size == 1 else None
         self.saved = time.perf_counter()
         resumed = self._resume()
         if graphed:
@@ -127,10 +129,10 @@ class _Run:
         training = self.recipe.training
         if self.group.leads:
             path = self.out / STATE / "recipe.toml"
-            with writing(path):
-                path.write_text(self.recipe.to_toml(), encoding="utf-8")
+            with writing(path), open_in_place(path, "w") as file:
+                file.write(self.recipe.to_toml())
         with products_in(training.precision):
-            with self.signals:
+            with self.signals or nullcontext():
                 while self.at.epoch < training.epochs and self.at.epoch - self.best_or_first() < training.patience:
                     self._one_epoch()
                     self._stop_if_asked(time.perf_counter())
@@ -178,7 +180,7 @@ class _Run:
 
     def _stop_if_asked(self, begin: float) -> None:
         """After SIGINT or SIGTERM: write a checkpoint, and let the signal act. begin: of the time not counted yet."""
-        if self.signals.received is not None:
+        if self.signals is not None and self.signals.received is not None:
             self._save(begin)
             self.listen(Stopped(self.at.count))
             self.signals.act()
@@ -261,7 +263,14 @@ class _Run:
             facts = kept.facts | {"length_penalty": strength}
             folder.save(self.out, kept.model, kept.source_vocabulary, kept.target_vocabulary, facts)
             # After a resume that was not bit-identical the folder may hold an epoch of the time before.
-            best = Best(**kept.facts["validation"])
+            best = Best.read(kept.facts.get("validation"))
+            if best is None:
+                raise RegardError(
+                    "out",
+                    got=f"{self.out}, with a model that this training did not write",
+                    needed="the best model of this training",
+                    repair="Choose another folder, or delete this one to begin anew.",
+                )
             self.album.close(history, show(kept, self.corpus.valid), best.epoch)
         best = self.group.tell(best)
         ended = Ended(self.at.epoch, best.epoch, best.bleu, best.exact, strength, self.at.seconds, history)
@@ -275,6 +284,7 @@ class _Run:
         if not self.group.leads:
             return
         state = {
+            "format": FORMAT,
             "identity": self.identity,
             "machine": machine.facts(self.device),
             "trainee": self.trainee.state(),
@@ -290,7 +300,7 @@ class _Run:
         state = checkpoint.load(self.out / STATE, self.device)
         if state is None:
             return None
-        check_same(state["identity"], self.identity, self.out)
+        check_state(state, self.identity, self.recipe, self.trainee, self.device, self.out)
         changed = machine.differences(state["machine"], machine.facts(self.device))
         if changed:
             self.listen(Warned(f"The result will not be bit-identical to an uninterrupted training: {changed}."))

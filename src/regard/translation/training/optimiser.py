@@ -1,7 +1,5 @@
 """Adam with decoupled weight decay, fused, and set so that a graph can hold it."""
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
@@ -30,9 +28,11 @@ def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
             group["lr"] = rate
 
 
-def restore(optimiser: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Take up the moments of a checkpoint; how they are computed stays as this device needs it."""
-    own = [{name: group[name] for name in ("lr", "capturable", "fused")} for group in optimiser.param_groups]
-    optimiser.load_state_dict(state)
-    for group, options in zip(optimiser.param_groups, own, strict=True):
-        group.update(options)
+def moments(optimiser: torch.optim.Optimizer) -> dict[int, dict[str, Tensor]]:
+    """What a checkpoint holds of an optimiser, by the number of the parameter."""
+    return optimiser.state_dict()["state"]
+
+
+def restore(optimiser: torch.optim.Optimizer, moments: dict[int, dict[str, Tensor]]) -> None:
+    """Take up what `moments` gave; the options of the optimiser stay those of the recipe and the device."""
+    optimiser.load_state_dict({"state": moments, "param_groups": optimiser.state_dict()["param_groups"]})

@@ -14,14 +14,16 @@ from regard.translation.inputs import usable_device
 from regard.translation.pairs import Pair
 from regard.translation.training.beginning import begin_from, choose_recipe, fine_tuned, load_beginning
 from regard.translation.training.corpus import Corpus
-from regard.translation.training.events import Ended, Listener, silence
+from regard.translation.training.events import Ended, Event, Listener, Started, silence
 from regard.translation.training.loop import train
 from regard.translation.training.reading import Sources, check, read
 from regard.translation.training.recipe import Recipe
 from regard.translation.training.recipes import preset
+from regard.translation.training.stopping import StopSignals
 from regard.translation.training.writing import writing
 
 TEST = "test.tsv"
+MAX_THREADS = 1024
 
 
 @dataclass(frozen=True)
@@ -69,12 +71,14 @@ def run(wishes: Wishes, listen: Listener = silence) -> Done:
     if init is not None and wishes.init is not None:
         init = begin_from(wishes.init, recipe, init)
     corpus = read(wishes.sources, None if leads() else _say_nothing)
-    ended = train(recipe, corpus, wishes.out, device=device, init=init, listen=listen)
-    test = None
-    if wishes.sources.corpus is None and corpus.test:
-        test = wishes.out / TEST
-        if leads():
+    test = wishes.out / TEST if wishes.sources.corpus is None and corpus.test else None
+
+    def hear(event: Event) -> None:
+        if isinstance(event, Started) and test is not None:  # the folder is ours, and the training may be interrupted
             _write_pairs(test, corpus.test)
+        listen(event)
+
+    ended = train(recipe, corpus, wishes.out, device=device, init=init, listen=hear, signals=StopSignals())
     return Done(ended, recipe, corpus, test)
 
 
@@ -82,7 +86,7 @@ def _check_keeps(sources: Sources, test: Path) -> None:
     """Refuse to write what is held out over a file that is read."""
     for name in ("pairs", "source", "target"):  # with files to validate on, nothing is held out
         path = getattr(sources, name)
-        if path is not None and path.resolve() == test.resolve():
+        if path is not None and os.path.realpath(path) == os.path.realpath(test):
             raise RegardError(
                 "out",
                 got=f"{test.parent}, whose {test.name} is read as {name}",
@@ -113,8 +117,9 @@ def _device(name: str | None) -> torch.device:
 def _set_threads(threads: int | None) -> None:
     if threads is None:
         return
-    if threads < 1:
-        raise RegardError("threads", got=str(threads), needed="1 or more", repair="Leave it out for all cores.")
+    if not 1 <= threads <= MAX_THREADS:
+        needed = f"a whole number from 1 to {MAX_THREADS}"
+        raise RegardError("threads", got=str(threads), needed=needed, repair="Leave it out for all cores.")
     torch.set_num_threads(threads)
 
 

@@ -1,7 +1,7 @@
 """Where a training stands: what is counted, and the best epoch so far."""
 
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from regard.translation.training.events import EpochEnded
@@ -23,6 +23,15 @@ class Best:
         assert entry.exact is not None
         assert entry.valid_loss is not None
         return cls(entry.epoch, entry.bleu, entry.exact, entry.valid_loss)
+
+    @classmethod
+    def read(cls, values: object) -> "Best | None":
+        """The epoch as a checkpoint or a model folder describes it; None where that is no description."""
+        names = [entry.name for entry in fields(cls)]
+        if not isinstance(values, dict) or sorted(values) != sorted(names):
+            return None
+        is_count = type(values["epoch"]) is int and values["epoch"] >= 0
+        return cls(**values) if is_count and all(type(values[name]) in (int, float) for name in names[1:]) else None
 
     def beats(self, other: "Best") -> bool:
         """By BLEU; of equals by exact translations, then by the loss."""

@@ -10,19 +10,16 @@ class StopSignals:
     """Inside `with`, the first SIGINT or SIGTERM is only recorded; a second one acts at once, as it would outside.
 
     Python allows signal handlers in the main thread only: in other threads nothing is recorded.
-
-    Args:
-        enabled: without it, signals act as they would outside.
     """
 
-    def __init__(self, enabled: bool = True) -> None:
+    def __init__(self) -> None:
         self.received: int | None = None
-        self._enabled = enabled and threading.current_thread() is threading.main_thread()
         self._handlers: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
         """Start to record."""
-        for number in (signal.SIGINT, signal.SIGTERM) if self._enabled else ():
+        is_main = threading.current_thread() is threading.main_thread()
+        for number in (signal.SIGINT, signal.SIGTERM) if is_main else ():
             handler = signal.getsignal(number)
             if handler not in (signal.SIG_IGN, None):  # None: set by C code, and not ours to replace
                 self._handlers[number] = handler

@@ -12,7 +12,7 @@ from regard.translation.folder import Loaded
 from regard.translation.model import EncoderDecoder
 from regard.translation.training.average import Average
 from regard.translation.training.corpus import Corpus, learn_vocabularies
-from regard.translation.training.optimiser import make_optimiser, restore
+from regard.translation.training.optimiser import make_optimiser, moments, restore
 from regard.translation.training.recipe import Recipe
 from regard.translation.vocabularies import Vocabulary
 
@@ -59,14 +59,14 @@ class Trainee:
         """What a checkpoint holds of it."""
         return {
             "model": self.model.state_dict(),
-            "optimiser": self.optimiser.state_dict(),
+            "moments": moments(self.optimiser),
             "average": list(self.average.kept),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take up what `state` gave."""
         self.model.load_state_dict(state["model"])
-        restore(self.optimiser, state["optimiser"])
+        restore(self.optimiser, state["moments"])
         self.average.kept.extend(state["average"])
 
 
