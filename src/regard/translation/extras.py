@@ -6,6 +6,10 @@ from typing import Any
 from regard.errors import RegardError
 
 
+class MissingPackageError(RegardError):
+    """A package of the extra `regard[translation]` is not installed."""
+
+
 def extra(module: str, user: str) -> Any:
     """Import a module of the extra `regard[translation]`; without it, refuse and name the extra.
 
@@ -14,7 +18,7 @@ def extra(module: str, user: str) -> Any:
     try:
         return import_module(module)
     except ModuleNotFoundError as missing:
-        raise RegardError(
+        raise MissingPackageError(
             user,
             got=f"no module named {missing.name}",
             needed=module.partition(".")[0],

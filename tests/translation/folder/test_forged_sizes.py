@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shutil
 import time
 
@@ -63,3 +64,42 @@ def test_layers_are_looked_for_in_the_weights_before_a_model_is_built(folder):
     many = tensors | {f"x{number}": torch.zeros(0) for number in range(2000)}
     forge(folder, {"model.safetensors": write_tensors(many)}, architecture={"layers": 100})
     assert "got no tensor 'encoder.onward.99....'; needed the 100 layers of the architecture" in refusal(folder)
+
+
+def test_a_long_word_of_the_page_is_shortened(folder):
+    forge(folder, architecture={"unit": "a" * 10**6})
+    assert "aaa ... (1,000,002 characters) ... aaa" in refusal(folder)
+
+
+def test_a_long_shape_is_shortened(folder):
+    tensors = read_tensors((folder / "model.safetensors").read_bytes())
+    long = torch.zeros(1).reshape([1] * 50_000)
+    forge(folder, {"model.safetensors": write_tensors(tensors | {"readout.weight": long})})
+    assert "readout.weight float32 (1, 1, 1" in refusal(folder)
+
+
+def test_a_length_penalty_beyond_every_float_is_refused(folder):
+    forge(folder, facts={"length_penalty": 10**400})
+    assert refusal(folder).startswith("length_penalty: got 1000")
+
+
+def test_the_number_of_tokens_is_compared_before_they_are_read(folder):
+    tokens = [f"{number} is no token" for number in range(10**5)]  # each would be refused
+    forge(folder, {"source.vocabulary": json.dumps({"unit": "characters", "tokens": tokens}).encode()})
+    assert "source.vocabulary: got 100004 ids; needed 9 ids, as many as the model has" in refusal(folder)
+
+
+@pytest.mark.parametrize("name", ["model.json", "model.safetensors", "source.vocabulary"])
+def test_a_link_to_itself_is_refused(folder, name):
+    (folder / name).unlink()
+    (folder / name).symlink_to(name)
+    assert name in refusal(folder)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "endless"])
+def test_a_pipe_or_device_that_is_said_to_be_empty_is_not_read(folder, kind):
+    path = folder / "source.vocabulary"
+    forge(folder, {path.name: b""})
+    path.unlink()
+    os.mkfifo(path) if kind == "pipe" else path.symlink_to("/dev/zero")
+    assert "a pipe or a device, not a regular file" in refusal(folder)

@@ -185,7 +185,7 @@ def test_another_architecture_is_refused(folder):
 
 def test_vocabularies_must_have_the_size_that_the_page_names(folder):
     forge(folder, vocabularies={"source.vocabulary": VocabularyFacts("characters", 99)})
-    with pytest.raises(RegardError, match=r"source.vocabulary: got 9 ids; needed the 99"):
+    with pytest.raises(RegardError, match=r"source.vocabulary: got 9 ids; needed 99 ids, as many as the model has"):
         load(folder)
     forge(folder, vocabularies={"source.vocabulary": VocabularyFacts("runes", 9)})
     with pytest.raises(RegardError, match=r"source.vocabulary: got 'runes'; needed 'bpe' or"):

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import RegardError
-from regard.translation.extras import extra
+from regard.translation.extras import MissingPackageError, extra
+from regard.translation.files import read_regular
 from regard.translation.folder.layout import JOINT, MOST_PAGE_BYTES, PAGE, SOURCE, TARGET, WEIGHTS, incoming
 from regard.translation.folder.page import FileFacts, Page, damaged
 from regard.translation.folder.sharing import names_of_each
@@ -70,7 +71,7 @@ def _read_page(folder: Path) -> bytes:
     try:
         if path.stat().st_size > MOST_PAGE_BYTES:
             raise damaged(str(path), f"more than {MOST_PAGE_BYTES} bytes", "the page of a model")
-        return path.read_bytes()
+        return read_regular(path, MOST_PAGE_BYTES)
     except OSError as refusal:
         raise _unreadable(path, refusal) from None
 
@@ -87,7 +88,7 @@ def _read_file(path: Path, facts: FileFacts) -> bytes:
         try:
             size = place.stat().st_size
             if size == facts.size:
-                content = place.read_bytes()
+                content = read_regular(place, facts.size)
                 if FileFacts.of(content) == facts:
                     return content
         except FileNotFoundError:
@@ -111,14 +112,11 @@ def _unreadable(path: Path, refusal: OSError) -> RegardError:
 def _vocabulary(path: Path, page: Page, content: bytes) -> Vocabulary:
     facts = page.vocabularies[path.name]
     try:
-        vocabulary = load_vocabulary(facts.unit, content)
+        return load_vocabulary(facts.unit, content, facts.size)
+    except MissingPackageError:
+        raise
     except RegardError as refusal:
-        if refusal.repair.startswith("Install"):
-            raise
         raise damaged(str(path), refusal.got, refusal.needed) from None
-    if len(vocabulary) != facts.size:
-        raise damaged(str(path), f"{len(vocabulary)} ids", f"the {facts.size} that {PAGE} names")
-    return vocabulary
 
 
 def _model(path: Path, architecture: Architecture, source: int, target: int, content: bytes) -> EncoderDecoder:

@@ -8,7 +8,7 @@ from regard.errors import RegardError
 from regard.translation.corpora import BuiltIn, Example
 from regard.translation.pairs import Pair
 from regard.translation.training.recipe import Recipe
-from regard.translation.vocabularies import Vocabulary, learn
+from regard.translation.vocabularies import Vocabulary, VocabularySizeError, learn
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,5 @@ def learn_vocabularies(recipe: Recipe, train: Iterable[Pair | Example]) -> tuple
         return learn(data.source_unit, sources, data.vocabulary_size), learn(
             data.target_unit, targets, data.vocabulary_size
         )
-    except RegardError as refusal:
-        if refusal.argument != "size":
-            raise
+    except VocabularySizeError as refusal:
         raise refusal.about("vocabulary_size") from None

@@ -7,7 +7,7 @@ from regard.errors import RegardError
 from regard.translation.symbols import COUNT
 from regard.translation.vocabularies.characters import Characters
 from regard.translation.vocabularies.subwords import Subwords
-from regard.translation.vocabularies.vocabulary import Unit, Vocabulary
+from regard.translation.vocabularies.vocabulary import Unit, Vocabulary, VocabularySizeError
 from regard.translation.vocabularies.words import Words
 
 UNITS: tuple[str, ...] = get_args(Unit)
@@ -27,7 +27,7 @@ def learn(unit: str, texts: Iterable[str], size: int | None = None, *, least: in
     """
     _check_unit(unit)
     if size is not None and size <= COUNT:
-        raise RegardError(
+        raise VocabularySizeError(
             "size",
             got=str(size),
             needed=f"more than {COUNT}, which the symbols take",
@@ -45,12 +45,15 @@ def learn(unit: str, texts: Iterable[str], size: int | None = None, *, least: in
     return (Characters if unit == "characters" else Words).learn(texts, size=size, least=least)
 
 
-def load(unit: str, data: bytes) -> Vocabulary:
-    """Read what `to_bytes` of a vocabulary of this unit wrote; nothing is executed, and damage is refused."""
+def load(unit: str, data: bytes, size: int | None = None) -> Vocabulary:
+    """Read what `to_bytes` of a vocabulary of this unit wrote; nothing is executed, and damage is refused.
+
+    size: how many ids it must have; any number without it.
+    """
     _check_unit(unit)
     if unit == "bpe":
-        return Subwords.from_bytes(data)
-    return (Characters if unit == "characters" else Words).from_bytes(data)
+        return Subwords.from_bytes(data, size)
+    return (Characters if unit == "characters" else Words).from_bytes(data, size)
 
 
 def _check_unit(unit: str) -> None:

@@ -11,7 +11,7 @@ from regard.errors import RegardError
 from regard.translation.symbols import COUNT, UNKNOWN
 from regard.translation.text import normalise
 from regard.translation.vocabularies.surfaces import BLANK, SPOKEN, SYMBOLS, text_of, words_of
-from regard.translation.vocabularies.vocabulary import Unit, check_ids
+from regard.translation.vocabularies.vocabulary import Unit, check_ids, check_stored_size
 
 _HALF = re.compile("[\ud800-\udfff]")  # JSON can spell half of a character; text cannot
 
@@ -49,8 +49,8 @@ class Listed(ABC):
         return cls(kept if size is None else kept[: size - COUNT])
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
-        """Read what `to_bytes` wrote; refuse anything else."""
+    def from_bytes(cls, data: bytes, size: int | None = None) -> Self:
+        """Read what `to_bytes` wrote; refuse anything else, and another number of ids than `size`."""
         try:
             stored = json.loads(data.decode())
         except (ValueError, RecursionError):
@@ -60,6 +60,7 @@ class Listed(ABC):
         tokens = stored["tokens"]
         if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
             raise _refusal("tokens that are not a list of strings", cls.unit)
+        check_stored_size(COUNT + len(tokens), size)
         return cls(tokens)
 
     def to_bytes(self) -> bytes:

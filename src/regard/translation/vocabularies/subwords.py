@@ -11,7 +11,7 @@ from regard.translation.extras import extra
 from regard.translation.symbols import BEGIN, COUNT, END, PAD, UNKNOWN
 from regard.translation.text import normalise
 from regard.translation.vocabularies.surfaces import BLANK, SPOKEN, SYMBOLS, text_of, words_of
-from regard.translation.vocabularies.vocabulary import Unit, check_ids
+from regard.translation.vocabularies.vocabulary import Unit, VocabularySizeError, check_ids, check_stored_size
 
 SIZE = 6000
 # sentencepiece passes over longer sentences without a word; this is as far as it goes.
@@ -78,7 +78,7 @@ class Subwords:
             )
         except (RuntimeError, OSError) as refusal:
             if too_few := TOO_FEW.search(str(refusal)):
-                raise RegardError(
+                raise VocabularySizeError(
                     "size",
                     got=str(SIZE if size is None else size),
                     needed=f"at least {too_few[1]}, for the symbols and every different character of the texts",
@@ -93,15 +93,21 @@ class Subwords:
         return cls.from_bytes(written.getvalue())
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
-        """Read sentencepiece's model; refuse one that is damaged or does not number its symbols as we do."""
+    def from_bytes(cls, data: bytes, size: int | None = None) -> Self:
+        """Read sentencepiece's model; refuse one that is damaged or does not number its symbols as we do.
+
+        size: how many ids it must have; any number without it.
+        """
         package = extra("sentencepiece", "unit bpe")
         processor = package.SentencePieceProcessor()
         try:
             processor.LoadFromSerializedProto(data)
+            check_stored_size(len(processor), size)
             vocabulary = cls(processor)
             if vocabulary._is_whole():
                 return vocabulary
+        except RegardError:
+            raise
         except (RuntimeError, ValueError, TypeError, IndexError):  # UnicodeDecodeError is a ValueError
             pass  # refused below, with every other damage
         raise RegardError(

@@ -61,6 +61,21 @@ class Vocabulary(Protocol):
         ...
 
 
+class VocabularySizeError(RegardError):
+    """A vocabulary of the given size cannot be learned."""
+
+
+def check_stored_size(found: int, wanted: int | None) -> None:
+    """Refuse a stored vocabulary that has another number of ids than the model, before its tokens are looked at."""
+    if wanted is not None and found != wanted:
+        raise RegardError(
+            "vocabulary",
+            got=f"{found} ids",
+            needed=f"{wanted} ids, as many as the model has",
+            repair="Pass the vocabulary that the model was trained with.",
+        )
+
+
 def check_ids(ids: Sequence[int], size: int) -> None:
     """Refuse an id that the vocabulary does not have."""
     for position, token in enumerate(ids):
