@@ -72,3 +72,11 @@ def test_what_stands_at_padding_adds_nothing():
     assert logits.grad[0, :2].any()
     empty = smoothed_cross_entropy(torch.randn(2, 3, 7), torch.full((2, 3), PAD), 0.1)
     assert empty.objective.item() == 0
+
+
+def test_two_passes_in_float64_have_a_loss_in_float64():
+    logits = torch.randn(4, 3, 7, dtype=torch.float64)
+    found = r_drop(logits, TARGETS, 0.1, 1.0)
+    assert found.objective.dtype == found.cross_entropy.dtype == torch.float64
+    means = [sum(by_hand(half, TARGETS, 0.0)) / 2 for half in logits.chunk(2)]
+    assert found.cross_entropy.item() == pytest.approx(sum(means) / 2, rel=1e-12)

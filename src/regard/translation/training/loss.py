@@ -68,7 +68,7 @@ def r_drop(logits: Tensor, targets: Tensor, smoothing: float, weight: float) -> 
     targets: int64 (batch, target). The sums are the means over the two passes, so a weight of 1 is the paper's
     alpha of 2.
     """
-    log_p, log_q = functional.log_softmax(logits.float(), -1).chunk(2)
+    log_p, log_q = functional.log_softmax(logits.to(accumulation_dtype(logits.dtype)), -1).chunk(2)
     first, second = _smoothed(log_p, targets, smoothing), _smoothed(log_q, targets, smoothing)
     # KL(p|q) + KL(q|p) = sum (p - q)(log p - log q)
     disagreement = ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum(-1)
