@@ -228,3 +228,14 @@ def test_a_stored_length_penalty_that_is_none_is_refused(tmp_path):
     stored = Translator([random_model(facts={"length_penalty": "long"})])
     with pytest.raises(RegardError, match="length_penalty: got 'long'"):
         stored.translate(["ab"])
+
+
+def test_a_model_in_training_mode_translates_without_dropout_and_stays_in_training_mode():
+    loaded = random_model(embedding_dropout=0.5, state_dropout=0.5)
+    expected = Translator([loaded]).translate(SENTENCES, longest=8)
+    loaded.model.train()
+    translator = Translator([loaded])
+    assert told(translator.translate(SENTENCES, longest=8)) == told(expected)
+    scores = translator.score(SENTENCES, SENTENCES)
+    assert all(module.training for module in loaded.model.modules())
+    assert translator.score(SENTENCES, SENTENCES) == scores

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -34,14 +35,15 @@ class Translator:
 
     A translation does not depend on the other sentences of a call, nor on the size of the batches.
 
-    models: as `folder.load` gives them; several must have the same vocabularies. They are put in evaluation mode.
+    models: as `folder.load` gives them; several must have the same vocabularies. They translate in evaluation mode;
+        a model that is in training mode is put back into it afterwards.
     """
 
     def __init__(self, models: Sequence[Loaded]) -> None:
         check_models(models)
         self.models = tuple(models)
         self.device = next(models[0].model.parameters()).device
-        steps = [cast(Step, loaded.model.eval().step) for loaded in models]  # each with its own kind of state
+        steps = [cast(Step, loaded.model.step) for loaded in models]  # each with its own kind of state
         self._step = steps[0] if len(steps) == 1 else ensemble(steps)
 
     @classmethod
@@ -131,7 +133,7 @@ class Translator:
                 repair="Check that both files have the same lines.",
             )
         results: dict[int, Translation] = {}
-        with torch.inference_mode():
+        with torch.inference_mode(), self._evaluation_mode():
             for rows in batches_by_length([len(sentence.ids) for sentence in given], batch_size):
                 state, lengths = self._start([read[row] for row in rows])
                 targets_, sizes = pad([given[row].ids for row in rows], self.device)
@@ -152,6 +154,18 @@ class Translator:
         """exp(- mean log-probability of a token), over all tokens of the given translations, END included."""
         return perplexity(self.force(sources, targets, batch_size=batch_size))
 
+    @contextmanager
+    def _evaluation_mode(self) -> Iterator[None]:
+        """Put every module that is in training mode into evaluation mode, and back at the end."""
+        training = [module for loaded in self.models for module in loaded.model.modules() if module.training]
+        try:
+            for module in training:
+                module.training = False
+            yield
+        finally:
+            for module in training:
+                module.training = True
+
     def _sentences(self, texts: Iterable[str], vocabulary: Vocabulary) -> list[Sentence]:
         clean = [normalise(text) for text in texts]
         ids = vocabulary.encode_all(clean)
@@ -161,7 +175,7 @@ class Translator:
         sources = self._sentences(texts, self.source_vocabulary)
         results = [_empty(source, self.target_vocabulary) for source in sources]
         spoken = [index for index, source in enumerate(sources) if source.ids]
-        with torch.inference_mode():
+        with torch.inference_mode(), self._evaluation_mode():
             for batch in batches_by_length([len(sources[index].ids) for index in spoken], search.batch_size):
                 rows = [spoken[place] for place in batch]
                 found = self._search([sources[row] for row in rows], search)
