@@ -44,7 +44,8 @@ def translate(
         beams: how many hypotheses the search follows; 1 is greedy search.
         length_penalty: how much long translations are favoured; the value stored with the model by default.
         shortest: the fewest tokens of a translation.
-        longest: the most tokens of a translation; twice those of the sentence and 10 by default.
+        longest: the most tokens of a translation; by default twice those of the sentence and 10, and more where
+            translations in the training data were longer.
         batch_size: how many sentences are translated at a time; 1 answers every line of a pipe as it comes.
         ensemble: the folder of another model that votes on every word; give --ensemble once for each.
         device: cpu, cuda or cuda:1.
