@@ -110,6 +110,19 @@ def test_a_mistake_is_one_line(arguments, said, capsys, tmp_path):
     assert printed.err.count("\n") == 1
 
 
+def test_a_link_to_itself_is_no_file_of_pairs(tmp_path, capsys):
+    (tmp_path / "loop").symlink_to("loop")
+    assert run(["train", "--pairs", str(tmp_path / "loop"), "--out", str(tmp_path / "model")]) == 2
+    assert "loop (Too many levels of symbolic links); needed a text file" in capsys.readouterr().err
+
+
+def test_a_number_with_too_many_digits_is_a_mistake_in_the_recipe(tmp_path, capsys):
+    (tmp_path / "recipe.toml").write_text(f"[training]\nseed = {'9' * 5000}\n")
+    recipe = str(tmp_path / "recipe.toml")
+    assert run(["train", "--corpus", "dates", "--out", str(tmp_path / "model"), "--recipe", recipe]) == 2
+    assert "recipe.toml: Exceeds the limit" in capsys.readouterr().err
+
+
 def test_out_is_needed(capsys):
     assert run(["train", "--corpus", "dates"]) == 2
     assert "--out" in capsys.readouterr().err
@@ -164,13 +177,23 @@ def test_the_command_that_is_proposed_works_for_a_sentence_with_a_dash():
         (["--hidden", "100000000"], "hidden: got 100000000; needed a whole number from 1 to 65,536."),
         (["--hidden", "65536"], "parameters; needed at most 1,073,741,824. Lower hidden, embedding or layers."),
         (["--layers", "99999999"], "layers: got 99999999; needed a whole number from 1 to 100."),
+        (
+            ["--seed", "18446744073709551616"],
+            "seed: got 18446744073709551616; needed a number of at most 4,294",
+        ),
+        (["--batch-tokens", "99999999999999999999"], "batch_tokens: got 99999999999999999999; needed a number of at"),
+        (["--average", "99999999999999999999"], "average: got 99999999999999999999; needed a number of at most 1,000."),
+        (["--threads", "99999999999"], "threads: got 99999999999; needed a whole number from 1 to 1024."),
+        (["--device", "meta"], "device: got 'meta'; needed a device that torch can use here."),
+        (["--recipe", "/dev/zero"], "recipe: got /dev/zero, which is longer; needed a TOML file of at most 1,048,576"),
     ],
 )
 def test_absurd_values_are_refused_at_once(file, tmp_path, capsys, flags, said):
     out = tmp_path / "model"
     words = ["--source-unit", "words", "--target-unit", "words", "--valid-share", "0.1", "--test-share", "0.1"]
     begin = time.perf_counter()
-    assert run(["train", "--pairs", str(file), "--out", str(out), "--device", "cpu", *words, *flags]) == 2
+    device = [] if "--device" in flags else ["--device", "cpu"]
+    assert run(["train", "--pairs", str(file), "--out", str(out), *device, *words, *flags]) == 2
     assert time.perf_counter() - begin < 5
     assert said in capsys.readouterr().err.splitlines()[-1]
     assert not out.exists()

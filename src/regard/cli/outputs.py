@@ -18,7 +18,7 @@ def check_can_write(read: Iterable[Path | None] = (), **paths: Path | None) -> N
         if path is None:
             continue
         is_special = path.exists() and not path.is_file()  # a device takes any number of writers
-        if (other := writing.setdefault(path.resolve(), flag)) != flag and not is_special:
+        if (other := writing.setdefault(_real(path), flag)) != flag and not is_special:
             raise RegardError(
                 flag,
                 got=f"{path}, where {other} is written too",
@@ -41,20 +41,25 @@ def check_not_read(read: Iterable[Path | None], **paths: Path | None) -> None:
     """Refuse a file or folder that is read, or that lies in a folder which is; links are followed."""
     writing = {flag: path for flag, path in paths.items() if path is not None}
     for there in (path for path in read if path is not None):
-        inside = {path.resolve() for path in there.iterdir()} if there.is_dir() else set()
+        inside = {_real(path) for path in there.iterdir()} if there.is_dir() else set()
         for flag, path in writing.items():
-            target = path.resolve()
-            if target == there.resolve() or target in inside:
+            target = _real(path)
+            if target == _real(there) or target in inside:
                 raise RegardError(
                     flag, got=f"{path}, which is read", needed="another file", repair="It would be overwritten."
                 )
-            if there.is_dir() and target.is_relative_to(there.resolve()):
+            if there.is_dir() and target.is_relative_to(_real(there)):
                 raise RegardError(
                     flag,
                     got=f"{path} in the folder {there}, which is read",
                     needed="a place outside it",
                     repair="Choose another folder.",
                 )
+
+
+def _real(path: Path) -> Path:
+    """The path without links. Unlike `Path.resolve`, it takes a link to itself, which opening the file will refuse."""
+    return Path(os.path.realpath(path))
 
 
 def _reason(path: Path) -> str | None:

@@ -111,10 +111,10 @@ def check_models(models: Sequence[Loaded]) -> None:
 
 
 def usable_device(device: torch.device | str) -> torch.device:
-    """The device, if a tensor can be made on it."""
+    """The device, if numbers can be written to it and read back."""
     try:
         wanted = torch.device(device)
-        torch.empty(0, device=wanted)
+        torch.zeros(1, device=wanted).item()
     except (RuntimeError, AssertionError):
         raise RegardError(
             "device",

@@ -1,5 +1,6 @@
 """What `regard translate` was asked for, and the refusal of what does not go together."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,7 +89,7 @@ def _check_pictures(kind: str, out: Path | None) -> None:
 
 
 def _is_same(path: Path | None, other: Path) -> bool:
-    return path is not None and path.resolve() == other.resolve()
+    return path is not None and os.path.realpath(path) == os.path.realpath(other)
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

@@ -1,5 +1,6 @@
 """The length penalty, without which a search prefers short sentences."""
 
+import math
 from numbers import Real
 from typing import TypeVar
 
@@ -35,11 +36,15 @@ def penalties(longest: int, strength: float, device: torch.device | str = "cpu")
 
 def checked_strength(strength: object) -> float:
     """Of a length penalty, if it is a number that does not overflow."""
-    if isinstance(strength, bool) or not isinstance(strength, Real) or not abs(float(strength)) <= STRONGEST:
+    try:
+        number = float(strength) if isinstance(strength, Real) and not isinstance(strength, bool) else math.nan
+    except OverflowError:  # a whole number beyond the largest float
+        number = math.inf
+    if not abs(number) <= STRONGEST:
         raise RegardError(
             "length_penalty",
             got=f"{strength!r}",
             needed=f"a number from -{STRONGEST} to {STRONGEST}",
             repair="0 ranks by probability alone, 1 nearly by the mean over tokens.",
         )
-    return float(strength)
+    return number

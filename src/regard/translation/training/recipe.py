@@ -82,6 +82,7 @@ class Training:
         return is_in_turn or epoch == self.epochs
 
 
+MAX_BYTES = 2**20  # of a recipe's file
 TABLES = {"model": Architecture, "data": Data, "training": Training}
 
 
@@ -142,10 +143,17 @@ class Recipe:
     def read(cls, path: Path, base: "Recipe | None" = None, flags: Mapping[str, Any] | None = None) -> "Recipe":
         """The recipe of a TOML file; what it does not say is taken from `base`, and flags come before it."""
         try:
-            tables = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
+            with Path(path).open("rb") as file:
+                content = file.read(MAX_BYTES + 1)  # not more: a device has no end
+            if len(content) > MAX_BYTES:
+                needed = f"a TOML file of at most {MAX_BYTES:,} bytes"
+                _refuse("recipe", f"{path}, which is longer", needed, "See recipes/ for examples.")
+            tables = tomllib.loads(content.decode("utf-8-sig"))
         except OSError as error:
             _refuse("recipe", f"{path} ({error.strerror})", "a TOML file that can be read", "Check the path.")
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except RegardError:
+            raise
+        except ValueError as error:  # of the syntax, of the encoding, or of a number with too many digits
             _refuse("recipe", f"{path}: {error}", "a TOML file", "See recipes/ for examples.")
         except RecursionError:
             _refuse("recipe", f"{path}, nested too deeply", "a TOML file", "See recipes/ for examples.")
@@ -190,6 +198,17 @@ AT_LEAST = {
 }
 
 
+# Beyond these a value is a mistake: it would overflow, or ask for more memory than there is.
+AT_MOST = {
+    "seed": 2**32 - 1,
+    "vocabulary_size": 10**7,
+    "most_tokens": 10**5,
+    "batch_tokens": 2**20,
+    "average": 1000,
+}
+MAX_COUNT, MAX_NUMBER = 10**9, 1e30  # of every other whole number, of every other number
+
+
 def _check_value(name: str, value: object, default: object, kind: object) -> None:
     choices = getattr(kind, "__args__", None)
     if choices:
@@ -200,9 +219,11 @@ def _check_value(name: str, value: object, default: object, kind: object) -> Non
     if not is_number or (isinstance(default, int) and not isinstance(value, int)):
         _refuse(name, repr(value), "a whole number" if isinstance(default, int) else "a number", f"Write {default}.")
     assert isinstance(value, int | float)
-    least = AT_LEAST.get(name, 0)
-    if not least <= value < float("inf"):
+    least, most = AT_LEAST.get(name, 0), AT_MOST.get(name, MAX_COUNT if isinstance(default, int) else MAX_NUMBER)
+    if not value >= least:
         _refuse(name, repr(value), f"a number of at least {least}", f"Write {default}.")
+    if not value <= most:
+        _refuse(name, repr(value), f"a number of at most {most:,}", f"Write {default}.")
     if name in ("bpe_dropout", "label_smoothing") and value >= 1:
         _refuse(name, repr(value), "a share below 1", f"Write {default}.")
     if name in ("learning_rate", "clip") and value == 0:
