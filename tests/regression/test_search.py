@@ -163,3 +163,32 @@ def test_rows_nearer_than_a_normal_number_have_a_width():
 def test_rows_that_differ_by_less_than_a_normal_number_are_not_called_equal(recwarn):
     NadarayaWatson().fit(np.array([[1e-310], [2e-310], [3e-310]]), [1.0, 2.0, 3.0])
     assert not any("are equal" in str(warning.message) for warning in recwarn)
+
+
+def many_rows_in_few_values(wave):
+    """100,000 rows at 2,000 values close together, and 3,000 far apart: the median distance of all values is 1."""
+    x = np.concatenate([np.repeat(np.arange(2000) * 1e-6, 50), 10 + np.arange(3000.0)])
+    return x[:, None], wave(x) + 0.1 * np.random.default_rng(0).standard_normal(len(x))
+
+
+@pytest.mark.parametrize(
+    "wave",
+    [lambda x: np.sin(x / 200), lambda x: np.where(x < 5, np.sin(5000 * x), np.sin(x / 200))],
+    ids=["wide", "narrow"],
+)
+def test_rows_that_repeat_in_a_narrow_cluster_have_the_best_width_of_a_wide_scan(wave):
+    x, y = many_rows_in_few_values(wave)
+    model = NadarayaWatson("gaussian", "loo").fit(x, y)
+    fixed = [NadarayaWatson("gaussian", width).fit(x, y).smoother_ for width in np.geomspace(1e-7, 1e4, 12)]
+    errors = [float(np.square(y - each.pool_left_out(0).mean[:, 0].numpy()).mean()) for each in fixed]
+    assert model.criterion_ <= min(errors)
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "epanechnikov"])
+@pytest.mark.parametrize("criterion_", ["loo", "aicc", "gcv"])
+@pytest.mark.filterwarnings("ignore::regard.regression.BandwidthWarning")
+def test_a_sample_of_equal_rows_leaves_the_search_to_all_rows(monkeypatch, kernel, criterion_):
+    monkeypatch.setattr(search, "SCAN_ROWS", 20)
+    x = np.concatenate([np.zeros(2000), [1e6, 2e6, 3e6]])[:, None]
+    y = np.random.default_rng(0).standard_normal(len(x))
+    assert np.isfinite(NadarayaWatson(kernel, criterion_).fit(x, y).criterion_)

@@ -190,7 +190,7 @@ def _range_of_places(smoother: Smoother, unit: Tensor | None) -> tuple[float, fl
         return 0.0, 0.0
     ratio = relative_to_gaussian(smoother.kernel)
     if unit is None:
-        spacing = float(key[:, 0].unique().diff().median())
+        spacing = _spacing(smoother.data)
         tiny = torch.finfo(key.dtype).tiny  # neighbours may be nearer than a normal number
         return math.log(max(0.35 * spacing * ratio, tiny)), math.log(max(3 * float(extent) * ratio, 8 * tiny))
     count, dim = key.shape
@@ -198,6 +198,22 @@ def _range_of_places(smoother: Smoother, unit: Tensor | None) -> tuple[float, fl
     # Weights may be shares of one: the rows are no fewer for that.
     narrowest = 0.25 * max(smoother.total(), count) ** (-1 / dim)
     return math.log(narrowest * ratio), math.log(widest * ratio)
+
+
+def _spacing(data: Data) -> float:
+    """The usual distance between neighbouring values of the only column, which are not all equal.
+
+    This is the median distance, or, if smaller, the median that counts each distance once for every row at its ends.
+    Without repeated values both are the same. A cluster that holds most of the rows, but few of the distinct values,
+    decides the second one.
+    """
+    place, index = data.key[:, 0].double().unique(return_inverse=True)
+    rows = torch.ones_like(data.key[:, 0]) if data.weight is None else data.weight
+    rows = torch.zeros_like(place).index_add_(0, index, rows.double())
+    distance, order = place.diff().sort()
+    covered = (rows[:-1] + rows[1:])[order].cumsum(0)
+    middle = int(torch.searchsorted(covered, covered[-1] / 2))
+    return min(float(distance.median()), float(distance[middle]))
 
 
 def _sampled(judge: Judge) -> tuple[Judge, float]:
@@ -233,10 +249,16 @@ def _valley(judge: Judge, start: float, within: tuple[float, float]) -> Curve:
 def _add_finer_valley(judge: Judge, curve: Curve, sample: Judge, within: tuple[float, float]) -> None:
     """Look for a lower valley at widths at which rows of the sample have too few neighbours to show one."""
     low, high = within
+    lowest_of_sample, highest_of_sample = sample.range_of_places()
+    # A sample of equal rows shows no valley at all.
+    shown_from = lowest_of_sample + 2 * GRID_STEP if lowest_of_sample < highest_of_sample else high
+    places = np.arange(low, min(shown_from, high), GRID_STEP).tolist()
+    if not places:
+        return
     # Local means tell whether there is one in a fraction of the time of lines.
     means = Judge(replace(judge.smoother, degree=0), judge.criterion, judge.exclude, 0)
     means.unit = judge.unit
-    fine = _evaluated(means, np.arange(low, min(sample.range_of_places()[0] + 2 * GRID_STEP, high), GRID_STEP).tolist())
+    fine = _evaluated(means, places)
     best = fine.best()
     if fine.values[best] < curve.values[curve.best()]:
         curve.join(_valley(judge, fine.places[best], within))
