@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from sklearn.exceptions import NotFittedError
 from tests.regression.curves import KERNELS, wave
 
 import regard
 from regard.errors import RegardError
-from regard.regression import NadarayaWatson
+from regard.regression import NadarayaWatson, NadarayaWatsonClassifier
 
 
 def test_the_log_of_the_kernel_mass():
@@ -138,3 +139,63 @@ def test_a_policy_that_came_later_is_checked_too():
     model = NadarayaWatson("boxcar", 0.1).fit(x, y).set_params(empty="bogus")
     with pytest.raises(RegardError, match="empty: got 'bogus'"):
         model.predict(x + 100)
+
+
+def without_half(x):
+    return np.r_[np.zeros(len(x) // 2), np.ones(len(x) - len(x) // 2)]
+
+
+@pytest.mark.parametrize(
+    ("refit", "refusal"),
+    [
+        (lambda model, x, y: model.set_params(bandwidth=-1.0).fit(x, y, without_half(x)), "bandwidth: got -1.0"),
+        (lambda model, x, y: model.set_params(bandwidth=-1.0).fit(np.c_[x, x], np.c_[y, y]), "bandwidth: got -1.0"),
+        (lambda model, x, y: model.set_params(degree=2).fit(x[:10], y[:10]), "degree: got 2"),
+        (lambda model, x, y: model.fit(x, y, -np.ones(len(x))), "Negative values"),
+        (
+            lambda model, x, y: model.fit(torch.from_numpy(x), torch.from_numpy(y), torch.zeros(len(x))),
+            "sample_weight: got zeros only",
+        ),
+        (lambda model, x, y: model.fit(np.c_[x, x], y * np.nan), "NaN"),
+    ],
+    ids=["weights", "columns", "rows", "negative weights", "tensors", "values"],
+)
+def test_a_refused_fit_leaves_the_earlier_one_complete(refit, refusal):
+    x, y = wave(40)
+    model = NadarayaWatson(bandwidth=0.5).fit(x, y)
+    weights, predicted = model.weights(x), model.predict(x)
+    with pytest.raises(ValueError, match=refusal):
+        refit(model, x, y)
+    assert model.n_features_in_ == 1
+    np.testing.assert_array_equal(model.weights(x), weights)
+    np.testing.assert_array_equal(model.predict(x), predicted)
+
+
+def test_a_refused_first_fit_leaves_the_estimator_unfitted():
+    x, y = wave(20)
+    model = NadarayaWatson(bandwidth=-1.0)
+    with pytest.raises(RegardError, match="bandwidth"):
+        model.fit(x, y, without_half(x))
+    assert not hasattr(model, "n_features_in_")
+    with pytest.raises(NotFittedError):
+        model.weights(x)
+
+
+def test_a_classifier_keeps_its_classes_after_a_refused_fit():
+    x, y = wave(20)
+    model = NadarayaWatsonClassifier(bandwidth=0.5).fit(x, y > 2)
+    with pytest.raises(RegardError, match="bandwidth"):
+        model.set_params(bandwidth=-1.0).fit(x, np.where(y > 2, "high", "low"))
+    assert model.classes_.tolist() == [False, True]
+
+
+@pytest.mark.parametrize("weight", [1.0, 2.0])
+def test_weights_that_drop_no_row_belong_to_the_estimator(weight):
+    x, y = wave(20)
+    weight = np.full(20, weight)
+    weight[3:] *= weight[0] ** 2
+    model = NadarayaWatson(bandwidth=0.5).fit(x, y, weight)
+    expected = NadarayaWatson(bandwidth=0.5).fit(x, y, weight.copy()).weights(x)
+    x_before, weight[:] = x.copy(), 7.0
+    x[:10] = 0.0
+    np.testing.assert_array_equal(model.weights(x_before), expected)

@@ -70,8 +70,14 @@ class NadarayaWatsonClassifier(ClassifierMixin, KernelEstimator):
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "NadarayaWatsonClassifier":
         """Keep the observations and choose the width.
 
-        X: (rows, dim). y: (rows,), labels. sample_weight: (rows,), counts repetitions.
+        X: (rows, dim). y: (rows,), labels. sample_weight: (rows,), counts repetitions. If the data or the parameters
+        are refused, an earlier fit stays as it was.
         """
+        with self._unchanged_if_refused():
+            self._check_and_fit(X, y, sample_weight)
+        return self
+
+    def _check_and_fit(self, X: Any, y: Any, sample_weight: Any) -> None:
         distributed.refuse_dask(X)
         X, y, weight = arrays.check_observations(self, X, y, sample_weight, labels=True)
         if isinstance(y, Tensor):
@@ -80,7 +86,6 @@ class NadarayaWatsonClassifier(ClassifierMixin, KernelEstimator):
             self.classes_, label = np.unique(y, return_inverse=True)
         one_hot = torch.nn.functional.one_hot(torch.as_tensor(label).long(), len(self.classes_)).to(X.dtype)
         self._fit(X, one_hot, weight, degree=0)
-        return self
 
     def predict_proba(self, X: Any) -> Any:
         """(queries, classes): the probability of each class, in the order of `classes_`."""

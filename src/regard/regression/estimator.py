@@ -99,8 +99,14 @@ class NadarayaWatson(MultiOutputMixin, RegressorMixin, KernelEstimator):
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "NadarayaWatson":
         """Keep the observations and choose the width.
 
-        X: (rows, dim). y: (rows,) or (rows, outputs). sample_weight: (rows,), counts repetitions.
+        X: (rows, dim). y: (rows,) or (rows, outputs). sample_weight: (rows,), counts repetitions. If the data or the
+        parameters are refused, an earlier fit stays as it was.
         """
+        with self._unchanged_if_refused():
+            self._check_and_fit(X, y, sample_weight)
+        return self
+
+    def _check_and_fit(self, X: Any, y: Any, sample_weight: Any) -> None:
         if isinstance(self.degree, bool) or not isinstance(self.degree, int | np.integer) or self.degree not in (0, 1):
             raise RegardError(
                 "degree",
@@ -110,11 +116,10 @@ class NadarayaWatson(MultiOutputMixin, RegressorMixin, KernelEstimator):
             )
         if distributed.is_dask(X):
             self._keep(distributed.fit(self, X, y, sample_weight))
-            return self
+            return
         X, y, weight = arrays.check_observations(self, X, y, sample_weight, labels=False)
         self._one_output = y.ndim == 1
         self._fit(X, y.reshape(len(y), -1), weight, int(self.degree))
-        return self
 
     def predict(self, X: Any) -> Any:
         """The estimate at each query, (queries,) or (queries, outputs) as y was."""

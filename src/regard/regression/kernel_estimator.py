@@ -3,7 +3,8 @@
 # ruff: noqa: N803, N806 (X is what scikit-learn calls it)
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -35,15 +36,26 @@ class KernelEstimator(BaseEstimator):
     def _fit(self, X: Tensor, value: Tensor, weight: Tensor | None, degree: int) -> None:
         """X: (rows, dim), value: (rows, outputs), weight: (rows,) or None."""
         self._check_parameters()
-        self._rows = len(X)
-        self._kept = None
+        rows, kept = len(X), None
         if weight is not None:
-            self._kept, weight = _positive(weight)
-            X, value = X[self._kept], value[self._kept]
-        # The estimator owns its data: whoever passed the array may change it afterwards.
-        data = Data(X.clone(), value.clone(), weight)
+            kept, weight = _positive(weight)
+        # The estimator owns its data: the caller may change the arrays afterwards. Indexing copies them as well.
+        X, value = (X.clone(), value.clone()) if kept is None else (X[kept], value[kept])
         wish = bandwidth.Wish(self.bandwidth, int(self.exclude), self.per_dimension, self.verbose)
-        self._keep(bandwidth.choose(Smoother(data, self.kernel, 1.0, degree, self.tolerance), wish))
+        chosen = bandwidth.choose(Smoother(Data(X, value, weight), self.kernel, 1.0, degree, self.tolerance), wish)
+        self._rows, self._kept = rows, kept
+        self._keep(chosen)
+
+    @contextmanager
+    def _unchanged_if_refused(self) -> Iterator[None]:
+        """Give the estimator back all its attributes if `fit` raises, so that an earlier fit stays complete."""
+        before = dict(vars(self))
+        try:
+            yield
+        except BaseException:
+            vars(self).clear()
+            vars(self).update(before)
+            raise
 
     def _keep(self, chosen: bandwidth.Chosen) -> None:
         self.smoother_ = chosen.smoother
@@ -168,9 +180,7 @@ def _joined(parts: list[Tensor]) -> Tensor:
 
 
 def _positive(weight: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    """The rows with a positive weight, and their weights; None where they are all, and where the weights are all 1."""
-    if bool((weight == 1).all()):
-        return torch.arange(len(weight), device=weight.device), None
+    """The rows with a positive weight, None for all rows, and a copy of their weights, None if all of them are 1."""
     kept = (weight > 0).nonzero().flatten()
     if not len(kept):
         raise RegardError(
@@ -179,5 +189,5 @@ def _positive(weight: Tensor) -> tuple[Tensor | None, Tensor | None]:
             needed="at least one positive weight",
             repair="A weight counts repetitions of its row.",
         )
-    weight = weight[kept]
-    return kept, None if bool((weight == 1).all()) else weight
+    positive = weight[kept]
+    return None if len(kept) == len(weight) else kept, None if bool((positive == 1).all()) else positive
