@@ -72,3 +72,15 @@ def test_a_count_of_numpy_is_a_count():
     assert Nearest(np.int64(7)) == Nearest(7)
     found, expected = (NadarayaWatson("gaussian", Nearest(k)).fit(x, y).predict(x) for k in (np.int32(7), 7))
     np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("exclude", [0, 2])
+@pytest.mark.parametrize("k", [1, 7, 60])
+def test_weights_of_one_give_the_widths_of_unweighted_keys(k, exclude):
+    key = torch.from_numpy(np.random.default_rng(0).normal(size=(53, 2)).round(1))
+    own = torch.arange(53)
+    plain, weighted = Data(key, key), Data(key, key, torch.ones(53, dtype=torch.float64))
+    for rows in (None, own):
+        torch.testing.assert_close(
+            widths(key, plain, k, rows, exclude), widths(key, weighted, k, rows, exclude), rtol=0, atol=0
+        )

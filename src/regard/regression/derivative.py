@@ -16,17 +16,21 @@ from regard.regression.sums.through_attend import score_of
 from regard.scores.links import LINKS
 
 
-def of_pooling(smoother: Smoother, query: Tensor) -> Tensor:
-    """(queries, dim, outputs): d estimate / d query at degree 0; 0 in an empty window.
+def of_pooling(smoother: Smoother, query: Tensor) -> tuple[Tensor, Tensor]:
+    """The derivative of the estimate at degree 0, (queries, dim, outputs), and the log mass, (queries,).
+
+    The derivative is 0 in an empty window, where the log mass is minus infinity.
 
     A kernel with a kink (Laplacian, triangular) counts the key it has its kink at as flat: the middle of the two
     one-sided derivatives.
     """
     _check(smoother)
-    return _of_gaussian(smoother, query) if smoother.kernel == "gaussian" else _by_pairs(smoother, query)
+    if smoother.kernel == "gaussian":
+        return _of_gaussian(smoother, query)
+    return _by_pairs(smoother, query), smoother.pool(query).log_mass
 
 
-def _of_gaussian(smoother: Smoother, query: Tensor) -> Tensor:
+def _of_gaussian(smoother: Smoother, query: Tensor) -> tuple[Tensor, Tensor]:
     """log f has the derivative (k - q) / width^2: what is left is the covariance of keys and values."""
     data = smoother.data
     pooled = replace(smoother, tolerance=None).pool(query, moments=True)
@@ -37,7 +41,9 @@ def _of_gaussian(smoother: Smoother, query: Tensor) -> Tensor:
     slope = slope.to(data.value.dtype)
     _, trusted = local_linear.inverse_about(pooled.moments)
     lost = (~trusted & pooled.log_mass.isfinite()).nonzero().flatten()
-    return slope.index_copy(0, lost, _by_pairs(smoother, query[lost])) if len(lost) else slope
+    if len(lost):
+        slope = slope.index_copy(0, lost, _by_pairs(smoother, query[lost]))
+    return slope, pooled.log_mass
 
 
 def _by_pairs(smoother: Smoother, query: Tensor) -> Tensor:

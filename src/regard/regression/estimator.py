@@ -147,13 +147,13 @@ class NadarayaWatson(MultiOutputMixin, RegressorMixin, KernelEstimator):
             if smoother.degree == 1:
                 fit = smoother.fit(query)
                 assert fit.slope is not None
-                slope, missing = fit.slope, fit.log_mass.isneginf()
+                slope, log_mass = fit.slope, fit.log_mass
             else:
-                slope, missing = derivative.of_pooling(smoother, query), smoother.pool(query).log_mass.isneginf()
+                slope, log_mass = derivative.of_pooling(smoother, query)
             if smoother.scale is not None:
                 slope = slope / smoother.scale.unsqueeze(-1)
             constant = torch.nan if self._policy == "nan" else 0.0
-            return torch.where(missing[:, None, None], constant, slope)
+            return torch.where(log_mass.isneginf()[:, None, None], constant, slope)
 
         slope = self._answer(X, slopes)
         return slope[:, :, 0] if self._one_output else slope

@@ -45,19 +45,15 @@ def widths(query: Tensor, data: Data, k: int, own: Tensor | None = None, exclude
     own: (queries,), or None; the row of the data that each query is. What it leaves out, with `exclude` rows on each
     side, does not count among its neighbours.
     """
-    weight = torch.ones_like(data.key[:, 0]) if data.weight is None else data.weight
     height = max(DISTANCES_AT_ONCE // max(data.key.numel(), 1), 1)
     parts = []
     for start in range(0, len(query), height):
-        block = query[start : start + height]
-        distance = (block.unsqueeze(1) - data.key).square().sum(-1).sqrt()
-        order = distance.argsort(-1)
-        counted = weight.expand_as(distance)
-        if own is not None:
-            counted = _without_own(counted.clone(), own[start : start + height], exclude)
-        reached = counted.gather(-1, order).cumsum(-1) >= k * (1 - 1e-6)
-        place = torch.where(reached.any(-1), reached.byte().argmax(-1), distance.shape[-1] - 1)
-        parts.append(distance.gather(-1, order.gather(-1, place.unsqueeze(-1))))
+        distance = (query[start : start + height].unsqueeze(1) - data.key).square().sum(-1).sqrt()
+        hidden = None if own is None else own[start : start + height]
+        if data.weight is None:
+            parts.append(_to_nearest(distance, k, hidden, exclude))
+        else:
+            parts.append(_to_nearest_by_weight(distance, data.weight, k, hidden, exclude))
     # Where k keys coincide with the query the distance is 0: the narrowest width pools those keys and no other.
     narrowest = torch.finfo(query.dtype).tiny ** 0.5
     return torch.cat(parts).clamp(min=narrowest) if parts else query.new_ones(0, 1)
@@ -68,11 +64,25 @@ def inside_of(width: Tensor) -> Tensor:
     return width * (1 - 16 * torch.finfo(width.dtype).eps)
 
 
-def _without_own(counted: Tensor, own: Tensor, exclude: int) -> Tensor:
-    """Take from each row's counts (rows, keys) what the row leaves out."""
-    if exclude == 0:
-        place = (torch.arange(len(own), device=own.device), own)
-        counted[place] -= counted[place].clamp(max=1)
-        return counted
-    keys = torch.arange(counted.shape[-1], device=own.device)
-    return counted.masked_fill((keys - own.unsqueeze(-1)).abs() <= exclude, 0.0)
+def _to_nearest(distance: Tensor, k: int, own: Tensor | None, exclude: int) -> Tensor:
+    """(queries, 1): the k-th smallest distance to a key that is not left out, or the largest distance to any key."""
+    seen = distance if own is None else distance.masked_fill(_left_out(distance, own, exclude), torch.inf)
+    reached = seen.topk(min(k, seen.shape[-1]), largest=False, sorted=False).values.amax(-1, keepdim=True)
+    return torch.where(reached.isinf(), distance.amax(-1, keepdim=True), reached)
+
+
+def _to_nearest_by_weight(distance: Tensor, weight: Tensor, k: int, own: Tensor | None, exclude: int) -> Tensor:
+    """The same where keys have weights: from the nearest key on, weights are added up until they reach k."""
+    order = distance.argsort(-1)
+    counted = weight.expand_as(distance)
+    if own is not None:
+        counted = counted - _left_out(distance, own, exclude) * (weight.clamp(max=1) if exclude == 0 else weight)
+    reached = counted.gather(-1, order).cumsum(-1) >= k * (1 - 1e-6)
+    place = torch.where(reached.any(-1), reached.byte().argmax(-1), distance.shape[-1] - 1)
+    return distance.gather(-1, order.gather(-1, place.unsqueeze(-1)))
+
+
+def _left_out(distance: Tensor, own: Tensor, exclude: int) -> Tensor:
+    """(queries, keys): the row of the data that each query is, and `exclude` rows on each side of it."""
+    rows = torch.arange(distance.shape[-1], device=distance.device)
+    return (rows - own.unsqueeze(-1)).abs() <= exclude

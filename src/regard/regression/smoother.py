@@ -103,7 +103,8 @@ class Smoother:
     @property
     def ready(self) -> Prepared:
         """The data as the kernel sums take them."""
-        return self.data if self.prepared is None else self.prepared
+        assert self.prepared is not None  # __post_init__ has prepared the data
+        return self.prepared
 
     @property
     def adapts(self) -> bool:
