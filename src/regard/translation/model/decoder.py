@@ -10,6 +10,7 @@ from regard.layers.memory import Memory
 from regard.scores import Additive
 from regard.translation.model.architecture import Architecture
 from regard.translation.model.context import Attending, make_context
+from regard.translation.model.exported import check_length
 from regard.translation.model.units import UNITS, Gates, GRUUnit, State
 from regard.translation.model.unrolled import Conditional, Weights, unroll
 
@@ -102,6 +103,7 @@ class Decoder(nn.Module):
 
         words: (batch, target, embedding), the previous words; state: of one beam.
         """
+        check_length("previous", words.shape[1], "target")
         shares = self.word_share(words)
         if self.runs_at_once:
             return self._unroll_at_once(shares, state)
@@ -127,7 +129,7 @@ class Decoder(nn.Module):
         else:
             own = self.unit.recurrent
             weights = Weights(score.query_weight, score.weight, self.gates.part(1), own.weight, own.bias)
-        real = memory.mask.real_keys((len(shares),), memory.keys)
+        real = memory.mask.real_keys((shares.shape[0],), memory.keys)
         assert real is not None
         return unroll(shares, state.hidden[:, 0], memory.key, memory.value, real, weights, cell)
 

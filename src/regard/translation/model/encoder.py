@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.translation.model.architecture import Architecture
+from regard.translation.model.exported import check_length
 from regard.translation.model.unrolled.bidirectional import run_both
 
 
@@ -31,6 +32,7 @@ class Encoder(nn.Module):
             words: (batch, source, embedding), padding at the end.
             lengths: int64 (batch), how many words are real.
         """
+        check_length("source", words.shape[1], "source")
         order = reversal(lengths, words.shape[1])
         states = words
         for onward, backward in zip(self.onward, self.backward_, strict=True):
