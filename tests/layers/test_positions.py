@@ -1,6 +1,4 @@
-"""ALiBi: the slopes of its authors' code, and a bias that `attend` takes."""
-
-import math
+"""ALiBi: the slopes of its paper, and a bias that `attend` takes."""
 
 import pytest
 import torch
@@ -11,22 +9,20 @@ from regard import RegardError
 from regard.layers import Alibi
 
 
-def published_slopes(heads):
-    """The authors' function, word for word (ofirpress/attention_with_linear_biases)."""
+def slopes_of_the_paper(heads):
+    """Section 3 of arXiv 2108.12409: 2^(-8i/n), i = 1 ... n, for n heads.
 
-    def of_power(n):
-        start = 2 ** (-(2 ** -(math.log2(n) - 3)))
-        return [start * start**i for i in range(n)]
-
-    if math.log2(heads).is_integer():
-        return of_power(heads)
-    closest = 2 ** math.floor(math.log2(heads))
-    return of_power(closest) + published_slopes(2 * closest)[0::2][: heads - closest]
+    If n is no power of two, the slopes are those of the next lower power p, and then every other one of 2p, from the
+    first on.
+    """
+    lower = 2 ** (heads.bit_length() - 1)
+    exponents = [8 * i / lower for i in range(1, lower + 1)] + [4 * i / lower for i in range(1, 2 * lower + 1, 2)]
+    return 2.0 ** -torch.tensor(exponents[:heads], dtype=torch.float64)
 
 
 @pytest.mark.parametrize("heads", [1, 2, 3, 6, 8, 12, 16, 20])
-def test_slopes_are_the_published_ones(heads):
-    assert_same(Alibi(heads).slopes(), torch.tensor(published_slopes(heads), dtype=torch.float64), torch.float32)
+def test_slopes_are_those_of_the_paper(heads):
+    assert_same(Alibi(heads).slopes(), slopes_of_the_paper(heads), torch.float32)
 
 
 def test_a_line_for_each_head_falling_both_ways():

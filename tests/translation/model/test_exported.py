@@ -51,8 +51,10 @@ def test_an_open_length_is_refused(batch, unit, argument, side, make_size):
         export(make_model(unit=unit).eval(), batch, {argument: {1: make_size()}})
 
 
-def test_compiling_serves_every_length(batch):
-    model = make_model(unit="lstm").eval()
+@pytest.mark.parametrize("unit", ["gru", "lstm"])
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # torch's own, of dynamo
+def test_compiling_serves_every_length(batch, unit):
+    model = make_model(unit=unit).eval()
     compiled = torch.compile(model, backend="eager", dynamic=True)
     with torch.no_grad():
         for other in (batch, make_batch((4, 9, 6), (3, 8, 2))[:3]):
