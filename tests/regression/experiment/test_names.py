@@ -1,8 +1,11 @@
 """Kernels as a reader calls them."""
 
 from regard.regression.experiment.names import title
+from regard.scores.names import KERNELS
 
 
-def test_only_the_cosine_needs_another_name():
-    assert title("cosine_kernel") == "cosine"
-    assert title("gaussian") == "gaussian"
+def test_every_kernel_has_a_title_of_its_own_in_words():
+    titles = {title(kernel) for kernel in KERNELS}
+    assert len(titles) == len(KERNELS)
+    assert all(name.replace(" ", "").isalpha() for name in titles)
+    assert "cosine" in titles

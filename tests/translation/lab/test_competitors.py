@@ -20,7 +20,7 @@ def test_only_what_it_names_is_changed():
     assert Competitor("none", hidden=32).changed(COMMON) == replace(COMMON, attention="none", hidden=32)
 
 
-def test_the_issue_s_list_is_complete():
+def test_every_attention_competes_and_additive_with_one_head_and_with_four():
     assert {one.attention for one in EVERY} == {"none", "dot", "scaled_dot", "bilinear", "additive", "squared_distance"}
     assert {one.heads for one in EVERY if one.attention == "additive"} == {1, 4}
 

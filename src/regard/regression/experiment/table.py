@@ -3,6 +3,7 @@
 from torch import Tensor
 
 from regard.regression.experiment.comparison import Comparison, interval
+from regard.regression.experiment.data import PLACES, SAMPLES
 from regard.regression.experiment.names import title
 from regard.regression.experiment.norms import Dropped
 
@@ -12,11 +13,11 @@ LEADER = "gaussian"
 def tell(comparison: Comparison, dropped: Dropped) -> str:
     """Errors by kernel, what they mean, and the cost of dropping the norms."""
     filled = sum(row.filled for row in comparison.at_own.values())
-    places = 81 * len(comparison.constant) * len(comparison.at_own)
+    places = PLACES * len(comparison.constant) * len(comparison.at_own)
     return "\n".join(
         [
-            f"y = 2 sin(x) + x + N(0, 1), 100 samples on [0, 4], {len(comparison.constant)} draws.",
-            "Mean squared error against the noiseless curve on 81 places, with its 95% interval.",
+            f"y = 2 sin(x) + x + N(0, 1), {SAMPLES} samples on [0, 4], {len(comparison.constant)} draws.",
+            f"Mean squared error against the noiseless curve on {PLACES} places, with its 95% interval.",
             "",
             f"{'kernel':<14}{'at width 1':>16}{'at its own width':>20}{'minus gaussian':>18}{'median width':>14}",
             *(_row(comparison, kernel) for kernel in comparison.at_one),
