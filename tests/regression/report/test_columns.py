@@ -1,5 +1,7 @@
 """Columns of a file: every usual way to write one is read, and everything wrong is said with its line."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -104,3 +106,15 @@ def test_a_column_is_asked_for_once(tmp_path):
     path.write_text("x,y\n1,2\n", encoding="utf-8")
     with pytest.raises(RegardError, match="y: got 'x' a second time; needed a column of its own for each"):
         read("file", path, [("x", "x"), ("y", "x")])
+
+
+def test_a_large_file_takes_a_few_times_its_size(tmp_path):
+    path = file(tmp_path, "a,b\n" + "".join(f"{row:07d},{row / 7:.6f}\n" for row in range(50_000)))
+    tracemalloc.start()
+    try:
+        columns = read("file", path, WANTED)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert columns.numbers.shape == (50_000, 2)
+    assert most < 10 * path.stat().st_size

@@ -4,7 +4,8 @@ import csv
 import difflib
 import io
 import math
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,10 +37,14 @@ def read(argument: str, path: Path, wanted: Sequence[tuple[str, str]], *, drop_m
     lines = _lines(argument, path)
     try:
         separator = _separator(next(line for line in lines if line.strip()))
+        lines.seek(0)
         reader = csv.reader(lines, delimiter=separator, strict=True)
         header = [name.strip() for name in next(row for row in reader if any(cell.strip() for cell in row))]
         places = [_place(asker, column, header) for asker, column in wanted]
-        rows = [(reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]
+        # Cells become numbers row by row: the texts of all rows would take ten times the memory of the numbers.
+        rows = ((reader.line_num, row) for row in reader if any(cell.strip() for cell in row))
+        chosen = dict(zip([column for _, column in wanted], places, strict=True))
+        return _numbers(f"{path.name}", argument, (len(header), rows), chosen, drop_missing)
     except csv.Error as refusal:
         raise RegardError(
             argument,
@@ -47,8 +52,6 @@ def read(argument: str, path: Path, wanted: Sequence[tuple[str, str]], *, drop_m
             needed="lines of cells, quotes closed where they are opened",
             repair="Save it as CSV again.",
         ) from None
-    chosen = dict(zip([column for _, column in wanted], places, strict=True))
-    return _numbers(f"{path.name}", argument, (len(header), rows), chosen, drop_missing)
 
 
 def _check_different(wanted: Sequence[tuple[str, str]]) -> None:
@@ -63,7 +66,7 @@ def _check_different(wanted: Sequence[tuple[str, str]]) -> None:
             )
 
 
-def _lines(argument: str, path: Path) -> list[str]:
+def _lines(argument: str, path: Path) -> io.StringIO:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as refusal:
@@ -71,14 +74,14 @@ def _lines(argument: str, path: Path) -> list[str]:
         raise RegardError(
             argument, got=f"{path} ({reason})", needed="a CSV file in UTF-8", repair="Check the path and the file."
         ) from None
-    if not "".join(text.split()).strip(f'{SEPARATORS}"'):  # split knows every kind of blank, as the reader does
+    if all(character.isspace() or character in f'{SEPARATORS}"' for character in text):
         raise RegardError(
             argument,
             got=f"{path.name}, which is empty",
             needed="a first line that names the columns, then lines of numbers",
             repair="Check that the file was written to the end.",
         )
-    return list(io.StringIO(text, newline=""))  # splitlines would also end lines at characters that end none in CSV
+    return io.StringIO(text, newline="")  # splitlines would also end lines at characters that end none in CSV
 
 
 def _separator(header: str) -> str:
@@ -111,12 +114,13 @@ def _place(argument: str, column: str, header: list[str]) -> int:
 
 
 def _numbers(
-    file: str, argument: str, table: tuple[int, list[tuple[int, list[str]]]], chosen: dict[str, int], drop: bool
+    file: str, argument: str, table: tuple[int, Iterator[tuple[int, list[str]]]], chosen: dict[str, int], drop: bool
 ) -> Columns:
     """The chosen cells of every row; table: how many cells a row must have, and the rows with their line numbers."""
     width, rows = table
-    found, missing = [], []
+    found, missing, count = array("d"), [], 0
     for line, row in rows:
+        count += 1
         if len(row) != width:
             raise RegardError(
                 argument,
@@ -128,7 +132,7 @@ def _numbers(
             _cell(argument, row[place], f"line {line} of {file}, column {name!r}") for name, place in chosen.items()
         ]
         if all(math.isfinite(number) for number in numbers):
-            found.append(numbers)
+            found.extend(numbers)
         else:
             missing.append(line)
     if missing and not drop:
@@ -136,12 +140,12 @@ def _numbers(
         columns = " or ".join(map(repr, chosen))
         raise RegardError(
             argument,
-            got=f"{len(missing)} of {len(rows)} rows of {file} with a blank, NaN or infinite cell in {columns}: "
+            got=f"{len(missing)} of {count} rows of {file} with a blank, NaN or infinite cell in {columns}: "
             f"line{'s' if len(missing) > 1 else ''} {shown}",
             needed="a finite number in every row",
             repair="Fill them in, or pass --drop-missing to leave these rows out.",
         )
-    return Columns(np.array(found, dtype=np.float64).reshape(len(found), len(chosen)), len(missing))
+    return Columns(np.frombuffer(found).reshape(-1, len(chosen)), len(missing))
 
 
 def _cell(argument: str, text: str, where: str) -> float:
