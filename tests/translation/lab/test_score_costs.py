@@ -21,8 +21,9 @@ def test_parameters_by_the_formulas_of_the_chapter():
     assert len(costs.table().rows) == len(EVERY) - 1
 
 
-def test_additive_costs_more_than_a_dot_product():
+def test_additive_takes_more_memory_and_parameters_than_a_dot_product():
+    """Speeds are not compared, because a busy machine changes their order."""
     costs = measure_score_costs((DOT, ADDITIVE))
     found = {str(one.competitor): one for one in costs.scores}
-    assert found["additive"].speed < found["scaled dot"].speed / 2
+    assert found["additive"].bytes > 1.5 * found["scaled dot"].bytes
     assert found["additive"].parameters > found["scaled dot"].parameters
