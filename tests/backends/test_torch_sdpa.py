@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 from tests import bounds
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.functional import scaled_dot_product_attention
 
 import regard
@@ -278,8 +279,18 @@ def test_a_query_that_is_nan_is_answered_by_nan_causally_with_other_keys(queries
     assert output.isfinite().all()
 
 
-def test_what_is_kept_for_a_short_call_belongs_to_no_mode():
-    torch_sdpa._kept_mask.cache_clear()
+@pytest.mark.parametrize("mask", [None, Mask.causal()], ids=["all", "causal"])
+@pytest.mark.parametrize("backend", ["auto", "torch"])
+def test_short_call_under_a_fake_tensor_mode_leaves_later_calls_alone(backend, mask):
+    inputs = [torch.randn(2, 3, 7, 4) for _ in range(3)]
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        regard.attend(*inputs, mask=mask, backend=backend)
+    output = regard.attend(*inputs, mask=mask, backend=backend)
+    assert type(output) is torch.Tensor
+    torch.testing.assert_close(output, regard.attend(*inputs, mask=mask, backend="reference"))
+
+
+def test_short_call_under_inference_mode_leaves_later_calls_alone():
     inputs = [torch.randn(2, 3, 7, 4) for _ in range(3)]
     with torch.inference_mode():
         expected = regard.attend(*inputs, mask=Mask.causal())

@@ -1,7 +1,6 @@
 """The torch backend: scaled_dot_product_attention for dot products, called and not rewritten."""
 
 import math
-from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -161,24 +160,16 @@ def _call(form: DotForm, value: Tensor, allowed: Tensor | None, dropout: float, 
 
 
 def everything(query: Tensor, key: Tensor, *, causal: bool) -> Tensor | None:
-    """A mask that hides no more than is hidden already, for a call that would lose NaN without one."""
+    """A mask that hides no more than is hidden already, for a call that would lose NaN without one.
+
+    It is made for each call: under a mode of torch it is a tensor of that mode, and must not serve a later call.
+    """
     queries, keys = query.shape[-2], key.shape[-2]
     if keys >= VECTOR or key.device.type != "cpu":
         return None
     if not causal:
-        return _kept_mask(1, 1, key.dtype)
-    return (_kept_mask if queries < VECTOR else _made_mask)(queries, keys, key.dtype)
-
-
-@lru_cache(maxsize=4 * VECTOR**2)
-def _kept_mask(queries: int, keys: int, dtype: torch.dtype) -> Tensor:
-    return _made_mask(queries, keys, dtype)
-
-
-def _made_mask(queries: int, keys: int, dtype: torch.dtype) -> Tensor:
-    """Zeros, (1, 1, queries, keys), minus infinity for what comes later."""
-    with torch.inference_mode(False), torch._C.DisableTorchFunction():
-        return torch.full((1, 1, queries, keys), -math.inf, dtype=dtype, device="cpu").triu_(1)
+        return torch.zeros((1, 1, 1, 1), dtype=key.dtype, device=key.device)
+    return torch.full((1, 1, queries, keys), -math.inf, dtype=key.dtype, device=key.device).triu_(1)
 
 
 def _of_one_width(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
