@@ -166,7 +166,7 @@ def test_a_small_bandwidth_finds_the_nearest_neighbour_and_a_large_one_the_mean(
     bounds.assert_close(wide, value.mean(0).expand_as(wide), bounds.roundings(value, 32))
 
 
-@pytest.mark.parametrize("width", [1e-30, 1e30])
+@pytest.mark.parametrize("width", [1e-60, 1e-30, 1e30, 1e60])
 @pytest.mark.parametrize("name", KERNELS)
 def test_no_bandwidth_however_extreme_gives_nan(name, width):
     key = torch.tensor([[0.0], [1.0], [2.0]])

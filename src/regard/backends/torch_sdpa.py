@@ -65,11 +65,14 @@ def run(problem: Problem) -> tuple[Tensor, None]:
     assert isinstance(form, DotForm)
     causal = mask is not None and mask.is_plain_causal and problem.bias is None
     allowed = None if causal else _allowed(problem)
-    alive = None
-    if allowed is not None and allowed.device.type != "cpu" and not _blank_where_hidden(problem, allowed):
-        allowed, alive = _give_every_row_a_key(allowed)
+    if allowed is None:
+        return _call(form, problem.value, None, problem.dropout, causal), None
+    empty = ~(allowed if allowed.dtype == torch.bool else allowed > -math.inf).any(-1, keepdim=True)
+    if allowed.device.type != "cpu" and not _blank_where_hidden(problem, allowed):
+        # What a GPU's fused kernels do with a row without keys depends on kernel and version.
+        allowed = allowed | empty if allowed.dtype == torch.bool else allowed.masked_fill(empty, 0.0)
     output = _call(form, problem.value, allowed, problem.dropout, causal)
-    return (output if alive is None else output.masked_fill(~alive, 0.0)), None
+    return output.masked_fill(empty, 0.0), None
 
 
 def _pool_runs(problem: Problem, runs: list[one_by_one.Run]) -> Tensor:
@@ -113,18 +116,6 @@ def _blank_where_hidden(problem: Problem, allowed: Tensor) -> bool:
         return False
     axes = zip(allowed.shape[:-2], problem.value.shape[:-2], strict=True)
     return all(mask == 1 or mask == value for mask, value in axes)
-
-
-def _give_every_row_a_key(allowed: Tensor) -> tuple[Tensor, Tensor]:
-    """A row without keys sees all of them here, and its output is zeroed afterwards.
-
-    On the CPU the call gives such a row 0 by itself; what a GPU's fused kernels do depends on kernel and version.
-    """
-    if allowed.dtype == torch.bool:
-        alive = allowed.any(-1, keepdim=True)
-        return allowed | ~alive, alive
-    alive = (allowed > -math.inf).any(-1, keepdim=True)
-    return allowed.masked_fill(~alive, 0.0), alive
 
 
 def _call(form: DotForm, value: Tensor, allowed: Tensor | None, dropout: float, causal: bool) -> Tensor:

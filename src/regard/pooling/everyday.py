@@ -60,7 +60,9 @@ def _pool_padded(query: Tensor, key: Tensor, value: Tensor, scale: float | None,
         key = padding.blank(key, learns=learns)
         if learns or query.device.type != "cpu":  # where 0 * garbage is 0 by itself, but for gradients
             value = padding.blank(value, learns=learns)
-        return functional.scaled_dot_product_attention(query, key, value, padding.bias, scale=scale)
+        output = functional.scaled_dot_product_attention(query, key, value, padding.bias, scale=scale)
+        # torch returns NaN for a NaN query without keys.
+        return output.masked_fill(padding.empty, 0.0)
     *batch, tokens, _ = query.shape
     placed = mask.place(batch=tuple(batch), queries=tokens, keys=tokens, device=query.device)
     line = ragged.line_of(query, key, value, placed, scale)

@@ -21,12 +21,13 @@ class Padding(NamedTuple):
     """Keys that nobody may see.
 
     real: 0 for their tokens and 1 for others; hidden: 1 and 0; (*batch or 1, keys, 1) both. bias: minus infinity for
-    their scores and 0 for others, (*batch or 1, 1, keys).
+    their scores and 0 for others, (*batch or 1, 1, keys). empty: whether all keys are hidden, (*batch or 1, 1, 1).
     """
 
     real: Tensor
     hidden: Tensor
     bias: Tensor
+    empty: Tensor
 
     def blank(self, tokens: Tensor, *, learns: bool) -> Tensor:
         """tokens, (*batch, keys, dim), with 0 for those that are hidden, which may be any finite number.
@@ -65,7 +66,7 @@ def _made(mask: Lengths | Dense, keys: int, dtype: torch.dtype) -> Padding:
         torch.lt(_column(keys, said.device), said, out=real)
     else:
         real.copy_(said.mT)
-    return Padding(real, 1 - real, torch.log(real.mT, out=bias))
+    return Padding(real, 1 - real, torch.log(real.mT, out=bias), ~real.any(-2, keepdim=True))
 
 
 def _column(keys: int, device: torch.device) -> Tensor:

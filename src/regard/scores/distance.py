@@ -68,11 +68,16 @@ class RadialScore(Score):
         """The distance form; a bandwidth shared by all dimensions is its width, so that q and k stay exact."""
         check_equal_dims(query, key, type(self).__name__)
         bandwidth = self.bandwidth
-        dtype = accumulation_dtype(query.dtype)
+        # Under autocast one of them may come from a layer in half precision.
+        common = torch.promote_types(query.dtype, key.dtype)
+        query, key = query.to(common), key.to(common)
+        dtype = accumulation_dtype(common)
+        # A width that underflows to 0 would make NaN of the distance 0 between equal tokens.
+        least, most = torch.finfo(dtype).tiny, torch.finfo(dtype).max
         if isinstance(bandwidth, Tensor) and not _is_per_dimension(bandwidth):
             width = align_batch(bandwidth.reshape(bandwidth.shape or (1,)), query)
-            return DistanceForm(query, key, width.to(dtype), self.link)
-        number = 1.0 if isinstance(bandwidth, Tensor) else bandwidth
+            return DistanceForm(query, key, width.to(dtype).clamp(least, most), self.link)
+        number = 1.0 if isinstance(bandwidth, Tensor) else min(max(bandwidth, least), most)
         return DistanceForm(query, key, query.new_full((1,) * query.ndim, number, dtype=dtype), self.link)
 
     def _rescale(self, argument: str, tokens: Tensor) -> Tensor:

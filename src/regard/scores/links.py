@@ -4,6 +4,9 @@ A kernel f enters attention as log f, minus infinity outside its support: softma
 eq. 4 is a case of eq. 3. Each link also has its slope, the derivative of log f in z, which the hand-written
 backward passes use. Both are finite at z = 0 and at the edge of the support, where automatic differentiation
 of the plain formula is not: the square root is never differentiated at 0, the logarithm never taken of 0.
+
+A NaN distance gives a NaN log-kernel and a NaN slope. So every condition asks whether a pair is outside the support or
+at the kink: a comparison with NaN is False, and NaN then follows the formula of a pair inside.
 """
 
 import math
@@ -76,13 +79,12 @@ class BoxcarLink(Link):
         sqrt(x^2) is |x| exactly in IEEE arithmetic, and rounding a float32 difference of two half-precision
         numbers to half precision is the half-precision difference: so this is that comparison and no other.
         """
-        inside = squared.sqrt().to(dtype) <= width.to(dtype)
-        # A zero that hangs on the distance: its gradient is 0, not missing.
-        return torch.where(inside, squared.clamp(0.0, 0.0), -math.inf)
+        outside = squared.sqrt().to(dtype) > width.to(dtype)
+        return torch.where(outside, -math.inf, _zero(squared))
 
     def of_ratio(self, z: Tensor) -> Tensor:
         """0 inside, minus infinity outside."""
-        return torch.where(z <= 1, 0.0, -math.inf).to(z.dtype)
+        return torch.where(z > 1, -math.inf, _zero(z))
 
     def slope(self, z: Tensor) -> Tensor:
         """0: the boxcar is flat."""
@@ -102,18 +104,19 @@ class CompactLink(Link):
 
     def of_ratio(self, z: Tensor) -> Tensor:
         """log f inside; the argument of log is 1 outside, so that no gradient there is NaN."""
-        inside, kernel = self._support(z)
-        return torch.where(inside, kernel.log(), -math.inf)
+        outside, kernel = self._support(z)
+        return torch.where(outside, -math.inf, kernel.log())
 
     def slope(self, z: Tensor) -> Tensor:
         """f' / f inside, 0 outside."""
-        inside, kernel = self._support(z)
-        return torch.where(inside, self.derivative(torch.where(inside, z, 0.0)) / kernel, 0.0)
+        outside, kernel = self._support(z)
+        return torch.where(outside, 0.0, self.derivative(torch.where(outside, 0.0, z)) / kernel)
 
     def _support(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        kernel = self.kernel(torch.where(z < 1, z, 0.0))
-        inside = (z < 1) & (kernel > 0)
-        return inside, torch.where(inside, kernel, 1.0)
+        outside = z >= 1
+        kernel = self.kernel(torch.where(outside, 0.0, z))
+        outside = outside | (kernel <= 0)
+        return outside, torch.where(outside, 1.0, kernel)
 
 
 class TriangularLink(CompactLink):
@@ -191,14 +194,19 @@ def ratio(squared: Tensor, width: Tensor) -> Tensor:
     return squared / width / width
 
 
+def _zero(z: Tensor) -> Tensor:
+    """0, or NaN where z is NaN; computed from z, so that autograd returns zeros and not None."""
+    return z.clamp(0.0, 0.0)
+
+
 def _root(z: Tensor) -> Tensor:
     """sqrt(z) with gradient 0 at z = 0, where the true one is infinite."""
-    return torch.where(z > 0, torch.where(z > 0, z, 1.0).sqrt(), 0.0)
+    return torch.where(z <= 0, 0.0, torch.where(z <= 0, 1.0, z).sqrt())
 
 
 def _inverse_root(z: Tensor) -> Tensor:
     """1 / sqrt(z), and 0 at z = 0."""
-    return torch.where(z > 0, torch.where(z > 0, z, 1.0).rsqrt(), 0.0)
+    return torch.where(z <= 0, 0.0, torch.where(z <= 0, 1.0, z).rsqrt())
 
 
 LINKS: dict[str, Link] = {

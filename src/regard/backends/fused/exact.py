@@ -47,7 +47,9 @@ def exact_forward(
         squared = differences(rows, columns, m, n, query[4], key[4], queries, keys, DIM, BM, BN)
         scores = log_kernel(squared, scale[:, None], LINK)
         if HAS_BIAS:
-            scores += tl.load(bias + n)[None, :]
+            # A hidden key has a bias of minus infinity, to which a NaN score must not be added.
+            lift = tl.load(bias + n)[None, :]
+            scores = tl.where(lift == -INFINITY, -INFINITY, scores + lift)
         scores = tl.where((n < keys)[None, :], scores, -INFINITY)
         if HAS_BAND:
             if crosses(first - (block * BM + BM - 1), first + BN - 1 - block * BM, band):

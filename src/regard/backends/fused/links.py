@@ -2,6 +2,8 @@
 
 LINK is the name of the link. A row enters by one number of `scales`: 1 / width, and for a boxcar the largest
 squared distance that counts as inside. Logarithms are to base 2, which is what a GPU has an instruction for.
+
+A NaN distance gives a NaN mass and a NaN logarithm: conditions ask whether a pair is outside, which NaN is not.
 """
 # ruff: noqa: N803, SIM108 - Triton's dialect: capital constants, tuples by +, no `and` with a constant
 
@@ -46,7 +48,7 @@ def mass(squared, factor, bias, LINK: tl.constexpr):
     elif LINK == "laplacian":
         result = tl.exp2(bias - tl.sqrt(squared * factor))
     elif LINK == "boxcar":
-        result = tl.where(squared <= factor, tl.exp2(bias), 0.0)
+        result = tl.where(squared > factor, 0.0, tl.exp2(bias) + _zero(squared))
     else:
         result = _compact(squared * factor, LINK) * tl.exp2(bias)
     return result
@@ -72,7 +74,7 @@ def factor_of(scale, LINK: tl.constexpr):
 def log_kernel(squared, scale, LINK: tl.constexpr):
     """log2 f, minus infinity outside the support."""
     if LINK == "boxcar":
-        result = tl.where(squared <= scale, 0.0, -INFINITY)
+        result = tl.where(squared > scale, -INFINITY, _zero(squared))
     else:
         result = _log_of_ratio((squared * scale) * scale, LINK)
     return result
@@ -82,7 +84,7 @@ def log_kernel(squared, scale, LINK: tl.constexpr):
 def weight_and_pull(squared, scale, bias, peak, LINK: tl.constexpr):
     """f times exp2(bias - peak), its derivative in z = squared / width^2, and z."""
     if LINK == "boxcar":
-        weight = tl.where(squared <= scale, tl.exp2(bias - peak), 0.0)
+        weight = tl.where(squared > scale, 0.0, tl.exp2(bias - peak) + _zero(squared))
         pull = weight * 0.0
         z = weight * 0.0
     else:
@@ -96,11 +98,11 @@ def weight_and_pull(squared, scale, bias, peak, LINK: tl.constexpr):
             elif LINK == "squared_distance":
                 pull = -weight
             else:
-                pull = tl.where(z > 0, -0.5 * weight / tl.sqrt(tl.where(z > 0, z, 1.0)), 0.0)
+                pull = tl.where(z <= 0, 0.0, -0.5 * weight / tl.sqrt(tl.where(z <= 0, 1.0, z)))
         else:
             common = tl.exp2(bias - peak)
             weight = _compact(z, LINK) * common
-            pull = tl.where(weight > 0, _compact_derivative(tl.where(z < 1, z, 0.0), LINK) * common, 0.0)
+            pull = tl.where(weight <= 0, 0.0, _compact_derivative(tl.where(z >= 1, 0.0, z), LINK) * common)
     return weight, pull, z
 
 
@@ -114,16 +116,22 @@ def _log_of_ratio(z, LINK: tl.constexpr):
         result = -LOG2E * tl.sqrt(z)
     else:
         kernel = _compact(z, LINK)
-        result = tl.where(kernel > 0, tl.log2(tl.where(kernel > 0, kernel, 1.0)), -INFINITY)
+        result = tl.where(kernel <= 0, -INFINITY, tl.log2(tl.where(kernel <= 0, 1.0, kernel)))
     # It is never above 0: this only keeps the product from being fused with a sum, which would round it otherwise.
     return tl.minimum(result, 0.0, propagate_nan=tl.PropagateNan.ALL)
 
 
 @triton.jit
+def _zero(squared):
+    """0, or NaN where a squared distance is NaN."""
+    return tl.minimum(squared, 0.0, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
 def _compact(z, LINK: tl.constexpr):
     """f(z), 0 from z = 1 on."""
-    inside = z < 1
-    z = tl.where(inside, z, 0.0)
+    outside = z >= 1
+    z = tl.where(outside, 0.0, z)
     if LINK == "triangular":
         kernel = 1.0 - tl.sqrt(z)
     elif LINK == "epanechnikov":
@@ -137,14 +145,14 @@ def _compact(z, LINK: tl.constexpr):
         tl.static_assert(LINK == "cosine_kernel", "a link without a kernel")
         angle = HALF_PI * (1.0 - tl.sqrt(z))
         kernel = angle * _sine_ratio(angle * angle)
-    return tl.where(inside, tl.maximum(kernel, 0.0), 0.0)
+    return tl.where(outside, 0.0, tl.maximum(kernel, 0.0, propagate_nan=tl.PropagateNan.ALL))
 
 
 @triton.jit
 def _compact_derivative(z, LINK: tl.constexpr):
     """f'(z) for z in [0, 1), and 0 where f has a kink."""
     if LINK == "triangular":
-        slope = tl.where(z > 0, -0.5 / tl.sqrt(tl.where(z > 0, z, 1.0)), 0.0)
+        slope = tl.where(z <= 0, 0.0, -0.5 / tl.sqrt(tl.where(z <= 0, 1.0, z)))
     elif LINK == "epanechnikov":
         slope = z * 0.0 - 1.0
     elif LINK == "biweight":

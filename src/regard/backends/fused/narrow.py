@@ -1,7 +1,8 @@
 """The forward kernel for few dimensions and few values: a thread for each query, all sums in its registers.
 
 A log-kernel is at most 0, and a bias comes shifted to be so too: no running maximum is needed. A row whose mass is so
-small that terms may have been lost, or whose width cannot be squared, is marked and redone by `exact`.
+small that terms may have been lost, whose mass is NaN, or whose width cannot be squared, is marked and redone by
+`exact`.
 """
 # ruff: noqa: N803, RUF005, SIM102 - Triton's dialect: capital constants, tuples by +, no `and` with a constant
 
@@ -42,13 +43,16 @@ def narrow_forward(
     total = tl.zeros([BM], tl.float32)
     begin, end = keys_of(block * BM, block * BM + BM - 1, keys, band, BN, HAS_BAND)
     for first in range(begin, end, BN):
-        # Columns beyond the last key hold infinity: their mass is 0 without a mask.
+        # Columns beyond the last key hold infinity, and their mass is 0, but NaN for an infinite query.
         squared = tl.zeros([BN, BM], tl.float32)
         for d in tl.static_range(DIM):
             difference = q[d][None, :] - tl.load(row_of(key, d, key_columns) + first + n)[:, None]
             squared = tl.fma(difference, difference, squared)
         lift = tl.load(bias + first + n) if HAS_BIAS else tl.zeros([BN], tl.float32)
         share = mass(squared, factor[None, :], lift[:, None], LINK)
+        if COMPACT and not HAS_BIAS:  # rows that are not redone
+            if first + BN > keys:
+                share = tl.where((first + n < keys)[:, None], share, 0.0)
         if HAS_BAND:
             if crosses(first - (block * BM + BM - 1), first + BN - 1 - block * BM, band):
                 share = tl.where(allows((first + n)[:, None] - m[None, :], band), share, 0.0)
@@ -58,7 +62,7 @@ def narrow_forward(
             column = tl.load(row_of(value, v, key_columns) + first + n)
             sums = sums + (pooled[v] + tl.sum(share * column[:, None], 0),)
         pooled = sums
-    lost = total < LEAST_MASS
+    lost = ~(total >= LEAST_MASS)  # NaN is
     if COMPACT and not HAS_BIAS:
         lost = total < 0.0  # a compact kernel without bias is 0, or far above what can be lost
     if LINK != "boxcar":

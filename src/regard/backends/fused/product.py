@@ -1,8 +1,8 @@
 """The forward kernel for many dimensions: squared distances and pooling as matrix products of `parts`.
 
 |q - k|^2 = |q|^2 + |k|^2 - 2 q'k about the mean of the keys: what is lost is 2^-22 of |q|^2 + |k|^2. A row where that
-is more than `LARGEST_REACH` 2^-22 of a score is marked and redone from differences by `exact`, and so is one of tiny
-mass.
+is more than `LARGEST_REACH` 2^-22 of a score is marked and redone from differences by `exact`, and so is one whose
+mass is tiny or NaN.
 """
 # ruff: noqa: N803, SIM102 - Triton's dialect: capital constants, tuples by +, no `and` with a constant
 
@@ -136,7 +136,7 @@ def product_forward(
         value_rest = tl.load(value_rests + columns)
         pooled += product_of_parts(share_head, share_rest, value_head, value_rest)
     exists = m < queries
-    lost = far | (total < LEAST_MASS) | (scale > WIDEST) | (scale < 1 / WIDEST)
+    lost = far | ~(total >= LEAST_MASS) | (scale > WIDEST) | (scale < 1 / WIDEST)
     inverse = tl.where(total > 0, 1.0 / tl.where(total > 0, total, 1.0), 0.0)
     at = batch.to(tl.int64) * queries + m
     to = (output + at * VALUE_DIM)[:, None] + v[None, :]

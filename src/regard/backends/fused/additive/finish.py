@@ -22,7 +22,9 @@ def finished(
     scores *= unscale
     real = n < keys
     if HAS_KEY_BIAS:
-        scores += tl.load(start(key_bias, batch, inner) + n, mask=real, other=0.0)[None, :]
+        # A hidden key has a bias of minus infinity, to which a NaN score must not be added.
+        own = tl.load(start(key_bias, batch, inner) + n, mask=real, other=0.0)[None, :]
+        scores = tl.where(own == -INFINITY, -INFINITY, scores + own)
     if HAS_BIAS:
         at = start(bias, batch, inner) + m.to(tl.int64)[:, None] * bias[3] + n.to(tl.int64)[None, :] * bias[4]
         scores += tl.load(at, mask=real[None, :], other=0.0).to(tl.float32)
