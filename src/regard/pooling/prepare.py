@@ -38,10 +38,10 @@ def prepare(
 ) -> tuple[Problem, Tensor | None]:
     """The problem of one call, and the logits of the score's sink, if it has one."""
     check_inputs(query, key, value)
-    if is_autocast(query.device):  # one question for the three: a short call notices it
-        query, key, value = (to_autocast(x) for x in (query, key, value))
     if isinstance(score, str):
         score = named_score(score)
+    if is_autocast(query.device):  # asked once for the three tensors
+        query, key, value = to_autocast(query, score), to_autocast(key, score), to_autocast(value)
     if isinstance(score, Score):
         form = score.pair(score.prepare_query(query), score.prepare_key(key))
         return to_problem(form, value, settings), score.sink_logits()
@@ -140,8 +140,13 @@ def _check_tile(
     )
 
 
-def to_autocast(tensor: Tensor) -> Tensor:
-    """What torch's own attention does under autocast: everything but float64 takes the autocast dtype."""
+def to_autocast(tensor: Tensor, score: object = None) -> Tensor:
+    """A tensor as attention takes it under autocast: in the autocast dtype, as in torch's own, unless it is float64.
+
+    score: the score of a query or key; not given for a value. Scores of the distance keep the dtype of their tokens.
+    """
+    if isinstance(score, Score) and not score.can_round_tokens:
+        return tensor
     return tensor.to(torch.get_autocast_dtype(tensor.device.type)) if is_cast(tensor) else tensor
 
 

@@ -54,6 +54,11 @@ class RadialScore(Score):
             return self._number
         return self.log_bandwidth.exp() if "log_bandwidth" in self._parameters else self.fixed_bandwidth
 
+    @property
+    def can_round_tokens(self) -> bool:
+        """False: the difference of two rounded tokens that are close to each other has no correct digit."""
+        return False
+
     def prepare_query(self, query: Tensor, first: int = 0) -> Tensor:
         """q, divided by a bandwidth per dimension."""
         del first

@@ -33,6 +33,11 @@ class Rotary(Score):
         self.score = type(named_score(score))() if isinstance(score, str) else score
         self.base = base
 
+    @property
+    def can_round_tokens(self) -> bool:
+        """As for the inner score."""
+        return self.score.can_round_tokens
+
     def prepare_query(self, query: Tensor, first: int = 0) -> Tensor:
         """Prepare for the inner score, then rotate."""
         return self._rotate("query", self.score.prepare_query(query, first), first)

@@ -19,6 +19,11 @@ class Score(nn.Module, ABC):
     A plain callable of (..., queries, dim) and (..., keys, dim) needs none of this: pass it as it is.
     """
 
+    @property
+    def can_round_tokens(self) -> bool:
+        """Whether autocast may round queries and keys to half precision before this score compares them."""
+        return True
+
     def prepare_query(self, query: Tensor, first: int = 0) -> Tensor:
         """Work per query; `first` is the position of the first one. (*batch, queries, query_dim) -> same rank."""
         del first

@@ -1,5 +1,6 @@
 """Attention pooling over sequences whose tokens live on several ranks."""
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from torch import Tensor
@@ -7,7 +8,7 @@ from torch import Tensor
 from regard.backends.problem import Bias
 from regard.masks import Mask
 from regard.pooling.prepare import Settings, to_autocast
-from regard.scores.names import ScoreLike
+from regard.scores.names import ScoreLike, named_score
 from regard.sharding.pool import pool_shards
 from regard.sharding.pose import pose_plainly
 
@@ -62,13 +63,14 @@ def attend(
         Settings(mask, bias, tolerance=tolerance),
         group=group,
         order=order,
-        project=_cast,
+        project=partial(_cast, score),
         pose=pose_plainly,
         travel=travel,
         backend=backend,
     )
 
 
-def _cast(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Under autocast the tokens take its dtype, as those of `regard.attend` do."""
-    return to_autocast(query), to_autocast(key), to_autocast(value)
+def _cast(score: ScoreLike, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The tokens in the dtypes that autocast gives them in `regard.attend`."""
+    score = named_score(score) if isinstance(score, str) else score
+    return to_autocast(query, score), to_autocast(key, score), to_autocast(value)
