@@ -46,6 +46,40 @@ def test_one_call_gives_what_attend_gives(calls, dtype):
     torch.testing.assert_close(once, by_attend, rtol=0, atol=50 * torch.finfo(dtype).eps)
 
 
+class OnlyLinear(torch.Tensor):
+    """A weight that can do no more than a linear layer asks of it, as weights of quantised layers."""
+
+    @staticmethod
+    def __new__(cls, plain):
+        return torch.Tensor._make_wrapper_subclass(cls, plain.shape, dtype=plain.dtype, device=plain.device)
+
+    def __init__(self, plain):
+        self.plain = plain
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        aten = torch.ops.aten
+        if function in (aten.t.default, aten.detach.default):
+            return cls(function(args[0].plain))
+        if function in (aten.addmm.default, aten.mm.default, aten.linear.default):
+            return function(*(x.plain if isinstance(x, cls) else x for x in args))
+        raise NotImplementedError(f"no rule for {function}")
+
+
+@pytest.mark.parametrize("tokens", [1, 5, 40, 100])
+@pytest.mark.parametrize("replaced", [("output",), ("input",), ("input", "output")])
+def test_weights_that_are_tensor_subclasses_give_what_plain_ones_give(replaced, tokens):
+    layer, _ = layer_and_tokens()
+    inputs = torch.randn(3, tokens, DIM)
+    with torch.no_grad():
+        expected = layer(inputs)
+        for name in replaced:
+            projection = getattr(layer, name)
+            weight = OnlyLinear(projection.weight.detach())
+            projection.weight = nn.Parameter(weight, requires_grad=False)
+        torch.testing.assert_close(layer(inputs), expected)
+
+
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_long_inputs_are_three_calls_that_give_what_attend_gives(calls, monkeypatch, dtype):
     layer, _ = layer_and_tokens(dtype)

@@ -19,7 +19,7 @@ from regard.layers.projection import Projections
 from regard.masks import Mask
 from regard.scores.dot import is_bare
 from regard.shapes import is_autocast
-from regard.watched import is_watched
+from regard.watched import is_plain, is_watched
 
 if TYPE_CHECKING:
     from regard.layers.multihead import MultiHeadAttention
@@ -51,6 +51,9 @@ def few_calls(
     first, last = inner._parameters, output._parameters
     weight, bias, out_weight, out_bias = first.get("weight"), first.get("bias"), last.get("weight"), last.get("bias")
     if weight is None or bias is None or out_weight is None or out_bias is None:
+        return None
+    # A subclass, as of quantised weights, has no rule for the operator.
+    if not (is_plain(weight) and is_plain(bias) and is_plain(out_weight) and is_plain(out_bias)):
         return None
     if not _fit(query, weight, out_weight):
         return None
