@@ -15,7 +15,9 @@ from regard.backends.blocked.loops import has_compiler
 from regard.scores import Additive, Gaussian, ScaledDot
 from regard.scores.names import WITHOUT_SIZES
 
-NAMES = ("torch", "reference", "blocked", "auto")  # triton takes distances alone: tests/backends/fused
+NAMES = ("torch", "reference", "blocked", "auto")
+# Triton's interpreter computes with NumPy, which warns of the logarithm of 0.
+INTERPRETED = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
 
 def drawn(*batch, queries=5, keys=7, dim=4, value_dim=3):
@@ -36,19 +38,25 @@ SCORES = {
     "callable": lambda: lambda q, k: -(q.unsqueeze(-2) - k.unsqueeze(-3)).abs().sum(-1),
 }
 BOTH = [(backend, score) for backend in ("reference", "blocked", "auto") for score in SCORES]
-BOTH += [("torch", "dot")]
+BOTH += [("torch", "dot"), ("triton", "gaussian"), ("triton", "additive")]
 
 
-def made(score):
+def made(score, dtype=torch.float64):
     score = SCORES[score]()
-    return score.double() if isinstance(score, torch.nn.Module) else score
+    return score.to(dtype) if isinstance(score, torch.nn.Module) else score
 
 
+def dtype_of(backend):
+    """The most exact dtype that a backend takes."""
+    return torch.float32 if backend == "triton" else torch.float64
+
+
+@INTERPRETED
 @pytest.mark.parametrize(("backend", "score"), BOTH)
 @pytest.mark.parametrize("in_dims", [(0, 0, 0), (0, None, None), (None, 1, 0), (2, 1, None)], ids=str)
 def test_vmap_is_a_loop_over_the_mapped_axis(in_dims, backend, score):
-    score = made(score)
-    tokens = [x if dim is None else torch.stack([x, 2 * x, -x], dim) for x, dim in zip(drawn(2), in_dims, strict=True)]
+    score, tokens = made(score, dtype_of(backend)), [x.to(dtype_of(backend)) for x in drawn(2)]
+    tokens = [x if dim is None else torch.stack([x, 2 * x, -x], dim) for x, dim in zip(tokens, in_dims, strict=True)]
 
     def pooled(query, key, value):
         return regard.attend(query, key, value, score, Mask.causal(align="top_left"), backend=backend)
@@ -57,6 +65,28 @@ def test_vmap_is_a_loop_over_the_mapped_axis(in_dims, backend, score):
     for at in range(3):
         one = [x if dim is None else x.select(dim, at) for x, dim in zip(tokens, in_dims, strict=True)]
         assert_close(found[at], pooled(*one))
+
+
+@INTERPRETED
+@pytest.mark.parametrize("mask", [None, Mask.lengths(torch.tensor([[4], [6]]))], ids=["all", "lengths"])
+@pytest.mark.parametrize("score", ["gaussian", "additive"])
+@pytest.mark.parametrize("backend", ["reference", "blocked", "triton", "auto"])
+def test_vmap_over_queries_whose_keys_are_shared_in_turns(backend, score, mask):
+    """With the mapped axis the keys are shared along batch axes 0 and 2, and not along axis 1."""
+    dtype = dtype_of(backend)
+    score, queries = made(score, dtype), torch.randn(3, 2, 3, 5, 4, dtype=dtype)
+    bias = torch.randn(2, 1, 1, 7, dtype=dtype)
+    _, key, value = (x.to(dtype) for x in drawn(2, 1))
+
+    def pooled(query, key, bias):
+        record = regard.inspect(query, key, value, score, mask, bias=bias, backend=backend)
+        return record.output.square().sum() + record.log_mass.sum()
+
+    gradients = grad(pooled, argnums=(0, 1, 2))
+    found = vmap(gradients, (0, None, None))(queries, key, bias)
+    expected = [gradients(query, key, bias) for query in queries]
+    for mapped, looped in zip(found, zip(*expected, strict=True), strict=True):
+        assert_close(mapped, torch.stack(looped))
 
 
 @pytest.mark.parametrize("backend", NAMES)
@@ -394,7 +424,7 @@ def test_autocast_casts_the_tokens_and_accumulates_in_float32(backend, score):
     assert all(gradient.dtype == torch.float32 and gradient.isfinite().all() for gradient in gradients)
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of Triton's interpreter, which computes with NumPy
+@INTERPRETED
 @pytest.mark.parametrize("tokens", [20, 300])
 @pytest.mark.parametrize("name", ["gaussian", "laplacian", "boxcar", "squared_distance", "rotary gaussian"])
 @pytest.mark.parametrize("backend", ["reference", "blocked", "triton", "auto"])
@@ -456,10 +486,11 @@ def test_autocast_leaves_float64_alone():
         assert regard.attend(*tokens).dtype == torch.float64
 
 
+@INTERPRETED
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 @pytest.mark.parametrize(("backend", "score"), BOTH)
 def test_without_gradients_the_numbers_are_the_same(backend, score, mode):
-    score, tokens = made(score), drawn(2)
+    score, tokens = made(score, dtype_of(backend)), [x.to(dtype_of(backend)) for x in drawn(2)]
     expected = regard.attend(*tokens, score, backend=backend)
     with mode():
         output = regard.attend(*tokens, score, backend=backend)

@@ -24,6 +24,28 @@ def groups_of(batch: Sequence[int], tensors: Sequence[Tensor]) -> list[list[int]
     return groups
 
 
+def in_two_groups(batch: Sequence[int], tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The tensors, expanded along batch axes where these are shared in more than two groups.
+
+    A call with more groups is refused, but torch.vmap may add an axis to a call that was not. Along all axes but those
+    of the last group every tensor then has its full size, so that these axes are one group.
+    """
+    groups = groups_of(batch, tensors)
+    if len(groups) <= 2:
+        return list(tensors)
+    full = [axis for group in groups[:-1] for axis in group]
+    shapes = [[batch[axis] if axis in full else x.shape[axis] for axis in range(len(batch))] for x in tensors]
+    return [x.expand(*shape, *x.shape[-2:]) for x, shape in zip(tensors, shapes, strict=True)]
+
+
+def summed_to(grads: Sequence[Tensor], sources: Sequence[Tensor], needs: Sequence[bool]) -> list[Tensor]:
+    """Gradients of expanded tensors as those of their sources; what is not needed is left as it is."""
+    return [
+        grad.sum_to_size(source.shape) if need and grad.shape != source.shape else grad
+        for grad, source, need in zip(grads, sources, needs, strict=True)
+    ]
+
+
 def fold(tensor: Tensor, groups: Sequence[Sequence[int]]) -> Tensor:
     """(*batch or 1, rows, columns) -> (outer or 1, inner or 1, rows, columns); a view wherever strides allow it."""
     sizes = [1, 1]

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from regard.backends.fused.batches import fold, groups_of
 from regard.backends.fused.configurations import columns_for
-from regard.errors import RegardError
 
 
 class Layout(NamedTuple):
@@ -25,7 +24,6 @@ class Layout(NamedTuple):
     bias: Tensor | None
     outer: int
     inner: int
-    groups: list[list[int]]
 
     @property
     def batch(self) -> int:
@@ -34,15 +32,11 @@ class Layout(NamedTuple):
 
 
 def lay_out(tensors: Sequence[Tensor], link: str, batch: Sequence[int]) -> Layout:
-    """tensors: query, key, width, value and perhaps bias, each of the rank of the batch plus two."""
+    """tensors: query, key, width, value and perhaps bias, each of the rank of the batch plus two.
+
+    Their batch axes are shared in two groups at most.
+    """
     groups = groups_of(batch, tensors)
-    if len(groups) > 2:
-        raise RegardError(
-            "backend",
-            got="'triton' for batch axes that are shared in more than two alternating groups",
-            needed="at most two such groups",
-            repair='Use backend="auto", or bring the shared axes side by side.',
-        )
     query, key, width, value, *rest = (fold(tensor, groups) for tensor in tensors)
     sizes = [math.prod(batch[axis] for axis in group) for group in groups]
     outer, inner = [1, 1][: 2 - len(sizes)] + sizes
@@ -53,7 +47,7 @@ def lay_out(tensors: Sequence[Tensor], link: str, batch: Sequence[int]) -> Layou
     if rest:
         bias = rest[0].float()
         bias = columns((bias - shift_of(bias)).mul_(math.log2(math.e)).mT, 0.0).squeeze(-2)
-    return Layout(query, key, value, width, bias, outer, inner, groups)
+    return Layout(query, key, value, width, bias, outer, inner)
 
 
 def shift_of(bias: Tensor) -> Tensor:

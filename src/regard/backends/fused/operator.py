@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from regard.backends.fused.batches import in_two_groups, summed_to
 from regard.backends.fused.conditions import conditions_of
 from regard.backends.operator import Directions, operator
 from regard.backends.problem import Problem
@@ -38,7 +39,7 @@ def _forward(tensors: Sequence[Tensor], link: str, band: Sequence[int]) -> tuple
     """Output in value's dtype; log_mass; for the backward pass the (*batch, queries, 3) statistics of each row."""
     from regard.backends.fused import forward
 
-    return forward.pool(tensors, link, band)
+    return forward.pool(in_two_groups(common_batch(*tensors), tensors), link, band)
 
 
 def _fake(tensors, *_):
@@ -61,7 +62,8 @@ def _backward(
     """
     from regard.backends.fused import backward
 
-    return backward.gradients(results, tensors, link, band, needs)
+    expanded = in_two_groups(common_batch(*tensors), tensors)
+    return summed_to(backward.gradients(results, expanded, link, band, needs), tensors, needs)
 
 
 OPERATOR = operator(

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from regard.backends.fused.additive.call import Statics
 from regard.backends.fused.additive.plan import plan
+from regard.backends.fused.batches import in_two_groups, summed_to
 from regard.backends.operator import Directions, operator, wants_gradient
 from regard.backends.problem import Problem
 from regard.scores.forms import AdditiveForm
@@ -52,7 +53,8 @@ def _forward(
     from regard.backends.fused.additive import forward
 
     statics = Statics(has_bias, has_seed, mask, numbers, dropout, rank, query_reach, key_reach)
-    return forward.pool(tensors, statics, _batch(tensors, statics))
+    batch = _batch(tensors, statics)
+    return forward.pool(_expanded(tensors, statics, batch), statics, batch)
 
 
 def _fake(tensors, *statics):
@@ -81,7 +83,9 @@ def _backward(
     from regard.backends.fused.additive import backward
 
     statics = Statics(has_bias, has_seed, mask, numbers, dropout, rank, query_reach, key_reach)
-    return backward.gradients(results, tensors, statics, needs, _batch(tensors, statics))
+    batch = _batch(tensors, statics)
+    found = backward.gradients(results, _expanded(tensors, statics, batch), statics, needs, batch)
+    return summed_to(found, tensors, needs)
 
 
 OPERATOR = operator(
@@ -93,6 +97,20 @@ OPERATOR = operator(
 
 
 def _batch(tensors: Sequence[Tensor], statics: Statics) -> tuple[int, ...]:
-    """What the leading axes broadcast to; the seed, if there is one, has none."""
+    """The shape to which the leading axes broadcast."""
+    return common_batch(*_without_seed(tensors, statics))
+
+
+def _expanded(tensors: Sequence[Tensor], statics: Statics, batch: Sequence[int]) -> list[Tensor]:
+    """The tensors with batch axes as the kernels can take them."""
+    expanded = in_two_groups(batch, _without_seed(tensors, statics))
+    if statics.has_seed:
+        seed = 4 + statics.has_bias
+        expanded.insert(seed, tensors[seed])
+    return expanded
+
+
+def _without_seed(tensors: Sequence[Tensor], statics: Statics) -> list[Tensor]:
+    """All tensors but the seed of dropout, which has no axes for tokens."""
     seed = 4 + statics.has_bias
-    return common_batch(*(x for at, x in enumerate(tensors) if not (statics.has_seed and at == seed)))
+    return [x for at, x in enumerate(tensors) if not (statics.has_seed and at == seed)]
