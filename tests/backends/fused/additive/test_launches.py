@@ -4,10 +4,11 @@ from collections import Counter
 
 import pytest
 import torch
-from tests.backends.fused.additive.judge import drawn, results
+from tests.backends.fused.additive.judge import drawn, results, score_of
 from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import JITFunction
 
+import regard
 from regard.backends.fused import INTERPRETED
 from regard.backends.fused.additive import backward, forward, lifted_backward, sides
 
@@ -48,6 +49,24 @@ def test_the_kernels_really_ran(launches, capsys, tolerance, expected):
     where = "in Triton's interpreter" if INTERPRETED else f"on {torch.cuda.get_device_name()}"
     with capsys.disabled():
         print(f"\nran {where}: " + ", ".join(f"{name} x {count}" for name, count in Counter(launches).items()))
+
+
+@pytest.mark.parametrize("tolerance", [None, 2e-2], ids=["exact", "lifted"])
+@pytest.mark.parametrize(("wanted", "pulls"), [("value", 0), ("query", 1), ("key", 1), ("weight", None)])
+def test_sides_without_gradients_are_not_pulled(launches, wanted, pulls, tolerance):
+    call = drawn(5, 17, spread=0.4, tolerance=tolerance)
+    tensors = {"query": call.query.float(), "key": call.key.float(), "value": call.value.float()}
+    score = score_of(call).requires_grad_(False)
+    leaf = tensors.get(wanted, score.weight).requires_grad_()
+
+    def gradient(backend, **options):
+        output = regard.attend(*tensors.values(), score, backend=backend, **options)
+        return torch.autograd.grad(output.sin().sum(), leaf)[0]
+
+    found = gradient("triton", tolerance=tolerance)
+    # The gradient of the weights is summed by queries, and where lifted by keys too.
+    assert launches.count("pull_tokens") == (pulls if pulls is not None else 1 + (tolerance is not None))
+    assert torch.allclose(found, gradient("reference"), atol=1e-5 if tolerance is None else 10 * tolerance)
 
 
 def test_a_bound_that_no_lift_keeps_launches_none_of_it(launches):

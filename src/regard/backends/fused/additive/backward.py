@@ -5,6 +5,7 @@ own matrix product (`lifted_backward`); what tiles of flagged blocks give is add
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,6 +24,13 @@ from regard.backends.fused.additive.sides import Columns, Features
 from regard.backends.fused.launch import operand, place, run_programs
 
 
+class Pulled(NamedTuple):
+    """The sides whose tokens get a gradient."""
+
+    query: bool
+    key: bool
+
+
 def gradients(
     results: Sequence[Tensor], tensors: Sequence[Tensor], statics: Statics, needs: Sequence[bool], batch: Sequence[int]
 ) -> list[Tensor]:
@@ -31,11 +39,15 @@ def gradients(
     results: the gradients of output and log_mass, then output and log_mass.
     """
     call = call_of(tensors, statics)
+    # Queries bring the gradient of the weights along, and where lifted keys bring a part of it.
+    pulled = Pulled(needs[0] or needs[2], needs[1] or (needs[2] and statics.rank > 0))
     with torch.cuda.device_of(tensors[0]):
-        found = _sweep(call, _cotangents(call, results), bias=statics.has_bias and needs[4])
-    weight = found.query_weight.sum(-2, keepdim=True)
-    if statics.rank:
-        weight += found.key_weight.sum(-2, keepdim=True)
+        found = _sweep(call, _cotangents(call, results), pulled, bias=statics.has_bias and needs[4])
+    weight = None
+    if needs[2]:
+        weight = found.query_weight.sum(-2, keepdim=True)
+        if statics.rank:
+            weight += found.key_weight.sum(-2, keepdim=True)
     grads: list[Tensor | None] = [found.query, found.key, weight, found.value]
     if statics.has_bias:
         grads.append(found.bias)
@@ -76,11 +88,11 @@ def _cotangents(call: Call, results: Sequence[Tensor]) -> Cotangents:
     return Cotangents(grad_output.reshape(call.batch, call.queries, -1), means, log_mass, own, scale)
 
 
-def _sweep(call: Call, cotangents: Cotangents, *, bias: bool) -> Gradients:
+def _sweep(call: Call, cotangents: Cotangents, pulled: Pulled, *, bias: bool) -> Gradients:
     sides, found = sides_of(call), _empty(call, bias=bias)
     query, key = sides
     lifted = None
-    if isinstance(query, Features) and isinstance(key, Features):
+    if any(pulled) and isinstance(query, Features) and isinstance(key, Features):
         lifted = LiftedPulls(call, (query, key), cotangents, found)
     for slab in call.slabs():
         changes, sums = _grade(call, sides, slab, cotangents, found)
@@ -88,7 +100,7 @@ def _sweep(call: Call, cotangents: Cotangents, *, bias: bool) -> Gradients:
             _add_bias(call, slab, changes, cotangents.scale, found.bias)
         if lifted is not None:
             lifted.add(slab, changes, sums)
-        _pull(call, sides, slab, changes, cotangents.scale, found)
+        _pull(call, sides, slab, changes, cotangents.scale, found, pulled)
     return found
 
 
@@ -150,7 +162,9 @@ def _add_bias(call: Call, slab: Slab, changes: Tensor, scale: Tensor, total: Ten
     part.add_(own if own.shape == part.shape else own.sum_to_size(part.shape))
 
 
-def _pull(call: Call, sides: Sides, slab: Slab, changes: Tensor, scale: Tensor, found: Gradients) -> None:
+def _pull(
+    call: Call, sides: Sides, slab: Slab, changes: Tensor, scale: Tensor, found: Gradients, pulled: Pulled
+) -> None:
     """What pairs give exactly: all of them, or where lifted those of flagged blocks."""
     query, key = sides
     _, rows, columns = changes.shape
@@ -159,10 +173,12 @@ def _pull(call: Call, sides: Sides, slab: Slab, changes: Tensor, scale: Tensor, 
     lifted = call.statics.rank > 0
     to_query = {"band": (low, high), "WEIGHTED": True, "ADD": lifted}
     to_key = {"band": (-high, -low), "WEIGHTED": False, "ADD": lifted or slab.first_row > 0}
-    for own, other, view, settings, grad, grad_weight in (
-        (query, key, of_query, to_query, found.query, found.query_weight),
-        (key, query, of_key, to_key, found.key, found.key_weight),
+    for is_needed, own, other, view, settings, grad, grad_weight in (
+        (pulled.query, query, key, of_query, to_query, found.query, found.query_weight),
+        (pulled.key, key, query, of_key, to_key, found.key, found.key_weight),
     ):
+        if not is_needed:
+            continue
         chunk = tables.PULL_UNITS if call.units % tables.PULL_UNITS == 0 else 4
         own_blocks, chunks = view.own_rows // tables.PULL.queries, call.units // chunk
         if isinstance(own, Columns) and isinstance(other, Columns):
