@@ -185,7 +185,7 @@ def _sweep(tensors: Sequence[Tensor], statics: Statics, larger: int) -> sweeps.S
         hold_pages()
     dtype = accumulation_dtype(value.dtype)
     bias = rest.pop(0).to(dtype) if statics.has_bias else None
-    seeds = rest.pop(0) if statics.has_seed else None
+    seeds = rest.pop(0).cpu() if statics.has_seed else None  # read for every tile: one transfer from a GPU
     return sweeps.Sweep(
         value=value.to(dtype),
         batch=_batch(tensors, statics),

@@ -23,8 +23,8 @@ class Sweep(NamedTuple):
     """Everything beside the form: value (*batch, keys, value_dim) in the accumulation dtype, mask, bias, dropout.
 
     seeds: of dropout, with the first axes of the batch, or none: where torch.vmap maps a call, each example has its own
-    seed, or all share one. larger: how many times larger than usual a tile is on a CPU. keep: scores, if they
-    are few, for the backward pass.
+    seed, or all share one; they are on the CPU. larger: how many times larger than usual a tile is on a CPU. keep:
+    scores, if they are few, for the backward pass.
     """
 
     value: Tensor
