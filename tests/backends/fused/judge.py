@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 import torch
 from tests import bounds
+from tests.contracts.agreement import watched
 from torch import Tensor
 
 import regard
 from regard import Mask
-from regard.backends import choice
 
 
 class Call(NamedTuple):
@@ -72,10 +72,11 @@ def results(call: Call, dtype: torch.dtype, backend: str) -> dict[str, Tensor]:
     if bias is not None:
         bias = bias.detach().to(torch.promote_types(dtype, torch.float32)).requires_grad_()
         leaves["bias"] = bias
-    assert choice.BACKENDS[backend].name == backend
-    record = regard.inspect(
-        *(leaves[x] for x in ("query", "key", "value")), score, call.mask, bias=bias, backend=backend
-    )
+    with watched() as ran:
+        record = regard.inspect(
+            *(leaves[x] for x in ("query", "key", "value")), score, call.mask, bias=bias, backend=backend
+        )
+    assert ran == [backend]
     with torch.random.fork_rng():
         torch.manual_seed(5)
         cotangents = [torch.randn(x.shape, dtype=torch.float64) for x in (record.output, record.log_mass)]
