@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 import torch
 from tests import bounds
-from tests.contracts.agreement import watched
 from torch import Tensor
 
 import regard
 from regard import Mask
+from regard.testing import dispatch_log
 
 
 class Call(NamedTuple):
@@ -72,7 +72,7 @@ def results(call: Call, dtype: torch.dtype, backend: str) -> dict[str, Tensor]:
     if bias is not None:
         bias = bias.detach().to(torch.promote_types(dtype, torch.float32)).requires_grad_()
         leaves["bias"] = bias
-    with watched() as ran:
+    with dispatch_log() as ran:
         record = regard.inspect(
             *(leaves[x] for x in ("query", "key", "value")), score, call.mask, bias=bias, backend=backend
         )
