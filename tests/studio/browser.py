@@ -6,10 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import uvicorn
 
-from regard.studio.app import build
-from regard.studio.server import bind
+from regard.studio.server import bind, server_of
 
 CHROMIUM = Path("/usr/bin/chromium")
 ARGUMENTS = (
@@ -38,8 +36,7 @@ def serving(shelf):
     """The address of a studio over this shelf, served by a thread."""
     listener = bind(0)
     port = listener.getsockname()[1]
-    config = uvicorn.Config(build(shelf, port), log_level="critical", ws="none", timeout_graceful_shutdown=1)
-    server = uvicorn.Server(config)
+    server = server_of(shelf, port)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     try:

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from regard.errors import RegardError
 from regard.studio.asked import Asked
 from regard.studio.guard import RefusedError
-from regard.studio.limits import AT_ONCE
+from regard.studio.limits import AT_ONCE, MAX_PENDING
 
 Answer = Callable[[Asked], dict[str, Any]]
 
@@ -25,6 +25,7 @@ class Replies:
 
     def __init__(self) -> None:
         self._threads: anyio.CapacityLimiter | None = None
+        self._pending = 0
 
     def to(self, answer: Answer) -> Callable[[Request], Any]:
         """The endpoint of a function from what was asked to what is answered."""
@@ -47,6 +48,9 @@ class Replies:
     async def _answered(self, answer: Callable[[], dict[str, Any]]) -> Response:
         if self._threads is None:  # it belongs to the loop that serves
             self._threads = anyio.CapacityLimiter(AT_ONCE)
+        if self._pending >= MAX_PENDING:
+            raise RefusedError(503, f"The studio has {self._pending} other requests to answer. Try again in a moment.")
+        self._pending += 1
         try:
             # Abandoned when the time is over: the thread ends by itself, since what it may be asked for is limited.
             found = await run_sync(answer, limiter=self._threads, abandon_on_cancel=True)
@@ -56,6 +60,8 @@ class Replies:
             LOG.exception("an answer failed")
             sentence = f"The studio failed on this ({type(failure).__name__}); the terminal shows where. "
             return as_json({"error": sentence + "Please report it, and try another input."}, 500)
+        finally:
+            self._pending -= 1
         return as_json(found)
 
 

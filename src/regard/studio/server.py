@@ -8,12 +8,12 @@ import uvicorn
 
 from regard.errors import RegardError
 from regard.studio.app import build
+from regard.studio.connections import Connection
+from regard.studio.limits import REQUEST_SECONDS
 from regard.studio.models.shelf import Shelf
 
 ADDRESS = "127.0.0.1"
 BACKLOG = 64
-MOST_CONNECTIONS = 64
-IDLE = 30  # seconds that a connection may be silent
 LAST_ANSWERS = 2  # seconds for requests that are under way when the studio is stopped
 
 
@@ -41,6 +41,22 @@ def bind(port: int) -> socket.socket:
     return listener
 
 
+def server_of(shelf: Shelf, port: int) -> uvicorn.Server:
+    """The server of a studio; `port` is the one that its listening socket is bound to."""
+    return uvicorn.Server(
+        uvicorn.Config(
+            build(shelf, port),
+            http=Connection,
+            log_level="error",  # what a client does wrong is answered, and is no news for the terminal
+            access_log=False,
+            server_header=False,
+            ws="none",
+            timeout_keep_alive=REQUEST_SECONDS,
+            timeout_graceful_shutdown=LAST_ANSWERS,
+        )
+    )
+
+
 def serve(shelf: Shelf, listener: socket.socket, *, browser: bool) -> None:
     """Serve until the process is told to stop; print the address, and open it where a browser is wanted."""
     port = listener.getsockname()[1]
@@ -48,18 +64,8 @@ def serve(shelf: Shelf, listener: socket.socket, *, browser: bool) -> None:
     print(f"The studio is at {address} (this machine only). Ctrl-C stops it.", flush=True)
     if browser:
         threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
-    config = uvicorn.Config(
-        build(shelf, port),
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        ws="none",
-        limit_concurrency=MOST_CONNECTIONS,
-        timeout_keep_alive=IDLE,
-        timeout_graceful_shutdown=LAST_ANSWERS,
-    )
     try:
-        uvicorn.Server(config).run(sockets=[listener])
+        server_of(shelf, port).run(sockets=[listener])
     except KeyboardInterrupt:
         pass  # the way to stop it, which uvicorn hands on when all is closed
     finally:
