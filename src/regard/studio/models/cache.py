@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import RegardError
+from regard.studio.models.looks import read_looks
 from regard.studio.models.wanted import Wanted
 
 LOOKS = "looks.json"
@@ -82,13 +83,9 @@ class Cache:
         """Throw away a model that cannot be read; nothing outside the cache is touched."""
         shutil.rmtree(self.kept(wanted), ignore_errors=True)
 
-    def looks(self, wanted: Wanted) -> dict[str, Any]:
-        """The looks at its training; none where the file cannot be read, since the model does without."""
-        try:
-            found = json.loads((self.kept(wanted) / LOOKS).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            found = None
-        return found if isinstance(found, dict) and {"sentences", "frames"} <= found.keys() else dict(NO_LOOKS)
+    def looks(self, wanted: Wanted) -> dict[str, Any] | None:
+        """The looks at its training; None where the file is damaged, as the model may then be."""
+        return read_looks(self.kept(wanted) / LOOKS)
 
 
 NO_LOOKS: dict[str, Any] = {"sentences": [], "frames": []}

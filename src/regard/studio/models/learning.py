@@ -57,16 +57,18 @@ class LearningShelf(Shelf):
                 self._stopping.wait(BETWEEN)
 
     def _take(self, wanted: Wanted) -> bool:
-        """Load a model that is kept; one that cannot be read is thrown away and trained anew."""
+        """Load a model that is kept; one that is damaged is thrown away and trained anew."""
         if not self.cache.has(wanted):
             return False
         book = self.books[wanted.name]
+        looks = self.cache.looks(wanted)
         try:
-            translator = Translator.load(self.cache.kept(wanted))
+            translator = Translator.load(self.cache.kept(wanted)) if looks is not None else None
         except RegardError:
+            translator = None
+        if looks is None or translator is None:
             self.cache.drop(wanted)
             return False
-        looks = self.cache.looks(wanted)
         with self.lock:
             book.translator, book.state, book.looks, book.refusal = translator, "ready", looks, ""
             book.told |= validation_of(translator)
