@@ -3,10 +3,12 @@
 import warnings
 
 import pytest
+from tests.studio.browser import browsing, needs_chromium, serving
 
 from regard.studio.app import build
 from regard.studio.models.cache import Cache
 from regard.studio.models.learner import learn
+from regard.studio.models.learning import LearningShelf
 from regard.studio.models.shelf import Shelf
 from regard.studio.models.wanted import Wanted
 from regard.translation.training.recipes import preset
@@ -45,3 +47,42 @@ def shelf(learnt):
 def client(shelf):
     with TestClient(build(shelf, PORT), base_url=ORIGIN, headers={"origin": ORIGIN}) as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def address(learnt):
+    wanted, cache, _ = learnt
+    with serving(LearningShelf(cache, [wanted])) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def browser():
+    with browsing(needs_chromium()) as found:
+        yield found
+
+
+@pytest.fixture
+def opened(browser, address):
+    """Opens a room; afterwards nothing may have been asked of another host, and no script may have failed."""
+    contexts, asked, failed = [], [], []
+
+    def open_room(room="", **settings):
+        context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **settings})
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(15_000)
+        page.on("request", lambda request: asked.append(request.url))
+        page.on("pageerror", lambda error: failed.append(str(error)))
+        page.on("console", lambda message: failed.append(message.text) if message.type == "error" else None)
+        page.goto(address + room)
+        page.wait_for_selector("main > section:not([hidden])[aria-busy=false]")
+        return page
+
+    yield open_room
+    for context in contexts:
+        context.close()
+    assert asked
+    assert [url for url in asked if not url.startswith((address, "blob:"))] == []
+    refused = "Failed to load resource: the server responded with a status of 422"
+    assert [text for text in failed if not text.startswith(refused)] == []

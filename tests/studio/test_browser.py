@@ -7,55 +7,15 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from tests.studio.browser import browsing, needs_chromium, serving
+from tests.studio.browser import needs_chromium
 
 from regard.regression import NadarayaWatson
-from regard.studio.models.learning import LearningShelf
 from regard.studio.regression import offer
 
-sync_playwright = needs_chromium()
+needs_chromium()
 from playwright.sync_api import expect  # noqa: E402 (only where there is a browser)
 
 HOSTILE = "<img src=x onerror=document.title='taken'> 5. Oktober 2010"
-
-
-@pytest.fixture(scope="module")
-def address(learnt):
-    wanted, cache, _ = learnt
-    with serving(LearningShelf(cache, [wanted])) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with browsing(sync_playwright) as found:
-        yield found
-
-
-@pytest.fixture
-def opened(browser, address):
-    """Opens a room; afterwards nothing may have been asked of another host, and no script may have failed."""
-    contexts, asked, failed = [], [], []
-
-    def open_room(room="", **settings):
-        context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **settings})
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(15_000)
-        page.on("request", lambda request: asked.append(request.url))
-        page.on("pageerror", lambda error: failed.append(str(error)))
-        page.on("console", lambda message: failed.append(message.text) if message.type == "error" else None)
-        page.goto(address + room)
-        page.wait_for_selector("main > section:not([hidden])[aria-busy=false]")
-        return page
-
-    yield open_room
-    for context in contexts:
-        context.close()
-    assert asked
-    assert [url for url in asked if not url.startswith((address, "blob:"))] == []
-    refused = "Failed to load resource: the server responded with a status of 422"
-    assert [text for text in failed if not text.startswith(refused)] == []
 
 
 def drawn(page, selector):

@@ -31,6 +31,7 @@ export function words(answer, level) {
 export function python({ kernel, width, degree, query, level }) {
   return [
     "from regard.regression import NadarayaWatson", "",
+    "# X: (points, 1), y: (points,), places: (places, 1)",
     `model = NadarayaWatson("${kernel}", bandwidth=${plain(width)}${degree ? ", degree=1" : ""}).fit(X, y)`,
     `model.predict([[${plain(query)}]])`,
     `model.weights([[${plain(query)}]])`,

@@ -6,6 +6,7 @@ import { axis, blank, element, linear, onResize, room, shape, shown, textWidth }
 import { MaskEditor } from "./mask_editor.js";
 import { asRows, heatmap, thumbnail } from "./maps.js";
 import { offer as offerFiles } from "./save.js";
+import { python } from "./score_code.js";
 
 const get = (id) => document.getElementById(`sc-${id}`);
 const SENTENCE = "the cat sat on the mat and the dog sat too";
@@ -139,7 +140,7 @@ class Room {
     this.effectWords(effect);
     this.bars(queries, effect.change);
     this.table();
-    this.python();
+    get("python").textContent = python(this.answer, this.settings, this.width, this.edits);
   }
 
   effectWords(effect) {
@@ -176,20 +177,6 @@ class Room {
       element("tbody", {}, ...this.answer.every_score.map((line) => element("tr", line.score === get("score").value ? { class: "chosen", "aria-current": "true" } : {},
         element("th", { scope: "row" }, NAMES[line.score] ?? line.score), element("td", {}, line.entropy.toFixed(2)),
         ...line.on_right.map((share) => element("td", {}, share === null ? "–" : share.toFixed(2)))))));
-  }
-
-  python() {
-    const words = [];
-    if (get("causal").checked) words.push("Mask.causal()");
-    if (get("window").checked) words.push(`Mask.window(${get("left").value}, ${get("right").value})`);
-    if (get("lengths").checked) words.push(`Mask.lengths(torch.tensor(${get("length").value}))`);
-    if (this.edits.size) words.push("Mask.keep(edited)");
-    const score = get("score").value;
-    const made = { bilinear: "Bilinear(query_dim, key_dim, heads=4)", additive: "Additive.of_projected(hidden_dim, heads=4)" }[score] ?? `"${score}"`;
-    get("python").textContent = ["import torch", "from regard import Mask, inspect", ...(score in { bilinear: 1, additive: 1 } ? ["from regard.scores import Additive, Bilinear"] : []), "",
-      "# heads are a batch axis: query, key, value are (heads, words, dim)",
-      `found = inspect(query / ${shown(this.width)}, key / ${shown(this.width)}, value, score=${made}${words.length ? `, mask=${words.join(" & ")}` : ""})`,
-      "found.weights(), found.entropy(), found.output"].join("\n");
   }
 
   rows() {

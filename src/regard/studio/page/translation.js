@@ -155,8 +155,10 @@ class Room {
     this.draw();
     this.table();
     const folder = this.model === "given" ? this.current.title : "folder";
+    const count = Number(get("candidates").value);
     get("python").textContent = ["from regard.translation import Translator", "",
-      `best = Translator.load(${JSON.stringify(folder)}).translate([${JSON.stringify(this.answer.text)}], nbest=${this.answer.candidates.length})[0]`,
+      `translator = Translator.load(${JSON.stringify(folder)})`,
+      `best = translator.translate([${JSON.stringify(this.answer.text)}], beams=${Math.max(count, 5)}, nbest=${count})[0]`,
       `best.text, best.${this.answer.unit === "tokens" ? "alignment_of_tokens" : "alignment"}, best.others`].join("\n");
   }
 
