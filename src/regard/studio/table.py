@@ -71,7 +71,7 @@ def _look(text: str) -> Table:
             "file", got=f"{refusal}", needed="lines of cells, separated by commas", repair="Save it as CSV again."
         ) from None
     names, body = rows[0], rows[1:]
-    if all(_is_number(cell) for cell in names):
+    if all(columns.as_number(cell) is not None for cell in names):
         names, body = [f"column {number}" for number in range(1, len(names) + 1)], rows
         lines.insert(0, separator.join(names) + "\n")
     held = {name: [row[place] for row in body if place < len(row)] for place, name in enumerate(names) if name}
@@ -81,7 +81,7 @@ def _look(text: str) -> Table:
 def _holds_numbers(cells: list[str]) -> bool:
     """Whether the first cell that is not blank is a number."""
     first = next((cell for cell in cells if cell and cell.lower() not in columns.BLANK), "")
-    return _is_number(first)
+    return columns.as_number(first) is not None
 
 
 def _read(text: str, wanted: list[tuple[str, str]]) -> columns.Columns:
@@ -90,11 +90,3 @@ def _read(text: str, wanted: list[tuple[str, str]]) -> columns.Columns:
         path = Path(folder) / NAME
         path.write_text(text, encoding="utf-8")
         return columns.read("file", path, wanted, drop_missing=True)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
