@@ -117,6 +117,16 @@ def test_a_bad_file_is_a_sentence_and_never_html(opened, tmp_path, content, said
     expect(page.locator("#problem")).to_be_hidden()
 
 
+@pytest.mark.parametrize("rows", [130_000, 300_000], ids=["too large as JSON", "too large"])
+def test_a_file_that_is_too_large_is_not_sent(opened, tmp_path, rows):
+    file = tmp_path / "large.csv"
+    file.write_text("a,b\n" + "1,2,3,4\n" * rows, encoding="utf-8", newline="")
+    assert (file.stat().st_size < 2**20) == (rows == 130_000)
+    page = opened()
+    page.locator("#fit-file").set_input_files(file)
+    expect(page.get_by_role("alert")).to_contain_text("The file makes a request of more than 1 MiB. Take a sample;")
+
+
 def test_a_point_without_numbers_is_a_sentence(opened):
     page = opened()
     page.get_by_role("button", name="Add").click()

@@ -79,3 +79,11 @@ def test_what_ends_no_line_in_csv_ends_none_here(client, sign):
 def test_a_name_of_two_lines(client):
     told = ask(client, '"a\nb",c\n1,2\n2,3\n').json()
     assert (told["x_name"], told["x"], told["y"]) == ("a\nb", [1, 2], [2, 3])
+
+
+def test_a_first_line_is_numbers_by_the_rule_for_cells(client):
+    """`1_000` is a number in Python and none in a cell: it names a column."""
+    answer = client.post("/api/regression/table", json={"text": "1_000,2\n3,4\n5,6\n"})
+    assert answer.status_code == 200
+    assert answer.json()["columns"] == ["1_000", "2"]
+    assert answer.json()["x"] == [3.0, 5.0]

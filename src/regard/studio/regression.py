@@ -12,7 +12,7 @@ from regard.regression import BandwidthWarning, NadarayaWatson
 from regard.regression.experiment import data
 from regard.scores.names import KERNELS
 from regard.studio.asked import Asked
-from regard.studio.limits import MOST_POINTS, PLACES
+from regard.studio.limits import MOST_BYTES, MOST_POINTS, PLACES
 
 WIDEST = 1e9
 CRITERIA = ("loo", "aicc", "gcv")
@@ -29,6 +29,7 @@ def offer() -> dict[str, Any]:
         "kernels": list(KERNELS),
         "criteria": list(CRITERIA),
         "most": MOST_POINTS,
+        "most_bytes": MOST_BYTES,
         "places": PLACES,
         "x": x.tolist(),
         "y": y.tolist(),

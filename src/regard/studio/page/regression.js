@@ -14,6 +14,8 @@ const RESTED = 150;  // milliseconds after which a hand rests
 const NEAR = 10, APART = 9;  // pixels: to erase a point, and between two that are drawn in one stroke
 const MOST_IN_ADDRESS = 250;
 
+const TOO_LARGE = "The file makes a request of more than 1 MiB. Take a sample; `regard regress` reads files of any size.";
+
 export async function open(values) {
   const offered = await ask("/api/regression");
   return new Room(offered, values);
@@ -220,7 +222,7 @@ class Room {
   async load() {
     const file = get("file").files[0];
     if (!file) return;
-    if (file.size > 2 ** 20) { tell("The file has more than 1 MiB. Take a sample; `regard regress` reads files of any size."); return; }
+    if (file.size > this.offered.most_bytes) { tell(TOO_LARGE); return; }
     this.text = await file.text();
     await this.readColumns(true);
   }
@@ -228,7 +230,10 @@ class Room {
   async readColumns(first = false) {
     try {
       const [x, y] = first === true ? ["", ""] : [get("x-column").value, get("y-column").value];
-      const table = await ask("/api/regression/table", { text: this.text, x, y });
+      const question = { text: this.text, x, y };
+      // As JSON a file is larger: line ends and quotes are escaped.
+      if (new Blob([JSON.stringify(question)]).size > this.offered.most_bytes) { tell(TOO_LARGE, "file"); return; }
+      const table = await ask("/api/regression/table", question);
       settle("file");
       for (const side of ["x", "y"]) {
         get(`${side}-column`).replaceChildren(...table.columns.map((name) => element("option", { value: name }, name)));
