@@ -1,5 +1,7 @@
 """What would be rounded or filled in is refused, whatever the verb and however its flags are declared."""
 
+from pathlib import Path
+
 import pytest
 
 from regard.cli.app import app, run
@@ -73,3 +75,24 @@ def test_a_path_has_a_name(words, capsys, tmp_path, monkeypatch):
 def test_one_without_a_flag_too(capsys):
     assert run(["translate", "", "ab"]) == 2
     assert capsys.readouterr().err.startswith("regard: model: got an empty path; needed a name.")
+
+
+@pytest.mark.parametrize("flag", ["file", "--predict-at", "--out", "--predictions"])
+@pytest.mark.parametrize(
+    ("path", "reason"), [("loop", "Too many levels of symbolic links"), ("a" * 5000, "File name too long")]
+)
+def test_a_path_that_cannot_lead_to_a_file_is_refused(tmp_path, monkeypatch, capsys, flag, path, reason):
+    monkeypatch.chdir(tmp_path)
+    Path("loop").symlink_to("loop")
+    Path("data.csv").write_text("x,y\n1,2\n2,3\n", encoding="utf-8")
+    given = [path] if flag == "file" else ["data.csv", flag, path]
+    assert run(["regress", *given, "--x", "x", "--y", "y"]) == 2
+    printed = capsys.readouterr().err
+    assert f"({reason}); needed a path. Check the path and its links." in printed
+    assert len(printed) < 300
+
+
+def test_a_loop_of_links_in_a_folder_that_is_read_is_no_error(tmp_path, capsys):
+    (tmp_path / "loop").symlink_to("loop")
+    assert run(["regress", str(tmp_path), "--x", "x", "--y", "y", "--out", str(tmp_path.parent / "f.svg")]) == 2
+    assert "(Is a directory)" in capsys.readouterr().err

@@ -1,6 +1,8 @@
 """`regard regress`: the verb hands over what it was given, and says in one line what it lacks."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -110,3 +112,35 @@ def test_names_of_columns_are_no_formulas(capsys, tmp_path):
     drawn = (tmp_path / "priced.svg").read_text(encoding="utf-8")
     assert "cost $^$" in drawn
     assert "A ($) to B ($)" in drawn
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--grid", "999999999999"], "grid: got 999,999,999,999 places along each of 1 columns;"),
+        (["--grid", "9" * 400], "grid: got a number of 400 digits places along each of 1 columns;"),
+        (["--x", "other", "--grid", "4000"], "grid: got 4,000 places along each of 2 columns;"),
+        (["--bandwidth", "0.001"], "bandwidth: got a curve that passes through all observations;"),
+        (["--bandwidth", "nearest:" + "9" * 400], "bandwidth: got 'nearest:999"),
+        (["--bandwidth", "9" * 400], "bandwidth: got '999"),
+        (["--bandwidth", "1_000"], "bandwidth: got '1_000';"),
+    ],
+)
+@pytest.mark.parametrize("target", ["predictions", "out"])
+def test_what_cannot_be_is_refused_before_anything_is_printed(file, tmp_path, capsys, given, said, target):
+    path = tmp_path / ("p.csv" if target == "predictions" else "fit.svg")
+    if "--grid" in given:
+        given = [*given, "--predictions", str(tmp_path / "grid.csv")]
+    arguments = ["regress", str(file), "--x", "times", "--y", "accel", f"--{target}", str(path), *given]
+    assert run(arguments[: -2 if target == "predictions" and "--grid" in given else None]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith(f"regard: {said}")
+    assert len(printed.err) < 400
+    assert [path.name for path in tmp_path.iterdir()] == ["data.csv"]
+
+
+def test_a_refusal_is_not_printed_to_standard_output_where_standard_error_is_closed(tmp_path):
+    command = f"{sys.executable} -m regard regress none.csv --x a --y b 2>&-"
+    ended = subprocess.run(command, shell=True, cwd=tmp_path, stdout=subprocess.PIPE, check=False)
+    assert (ended.returncode, ended.stdout) == (2, b"")

@@ -1,6 +1,7 @@
 """The verbs and what they share: help, versions, and errors as one line."""
 
 import io
+import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -53,6 +54,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     before a bare -- shows where: the error goes on as it is.
     """
     words, debug = _without_debug(sys.argv[1:] if arguments is None else arguments)
+    if sys.stderr is None:  # closed: `print` would write to standard output instead
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
     _write_everything()
     try:
         with in_one_line(), arriving():

@@ -16,11 +16,6 @@ def test_a_grid_has_every_combination_the_last_column_fastest():
     assert grid_over(x, 3).tolist() == expected
 
 
-def test_a_grid_that_is_too_large_is_refused():
-    with pytest.raises(RegardError, match=r"^grid: got 300 places along each of 3 columns"):
-        grid_over(np.ones((2, 3)), 300)
-
-
 def test_rows_of_another_file_by_the_names_of_x(tmp_path):
     other = tmp_path / "other.csv"
     other.write_text("b,z,a\n1,text,2\n3,text,4\n", encoding="utf-8")

@@ -13,10 +13,11 @@ from regard.regression.report.wishes import Wishes
 
 def written(wishes, elsewhere=None):
     fitted = fit(wishes)
-    rows, notes = predictions.write(wishes, fitted, elsewhere)
+    predicted = predictions.predict(wishes, fitted, elsewhere)
+    predictions.write(wishes, fitted, predicted)
     table = list(csv.DictReader(wishes.predictions.read_text(encoding="utf-8").splitlines()))
-    assert len(table) == rows
-    return fitted, {name: np.array([float(row[name]) for row in table]) for name in table[0]}, notes
+    assert len(table) == len(predicted.places)
+    return fitted, {name: np.array([float(row[name]) for row in table]) for name in table[0]}, predicted.notes
 
 
 def test_at_the_rows_of_the_data(noisy, tmp_path):
@@ -41,7 +42,8 @@ def test_on_a_grid_of_two_columns_with_another_level(noisy, tmp_path):
 
 
 def test_an_empty_window_is_nan_with_a_note(noisy, tmp_path):
-    wishes = Wishes(noisy, ("x",), "y", kernel="boxcar", bandwidth="0.5", predictions=tmp_path / "p.csv")
+    wishes = Wishes(noisy, ("x",), "y", kernel="boxcar", bandwidth="0.5", predictions=tmp_path / "p.csv",
+                    predict_at=tmp_path / "elsewhere.csv")  # fmt: skip
     _, table, notes = written(wishes, elsewhere=np.array([[3.0], [99.0]]))
     assert np.isnan(table["predicted y"]).tolist() == [False, True]
     assert table["log mass"][1] == -np.inf
@@ -50,5 +52,7 @@ def test_an_empty_window_is_nan_with_a_note(noisy, tmp_path):
 
 def test_a_file_that_cannot_be_written_is_refused(noisy, tmp_path):
     wishes = Wishes(noisy, ("x",), "y", bandwidth="0.5", predictions=tmp_path)
+    fitted = fit(wishes)
+    predicted = predictions.predict(wishes, fitted, None)
     with pytest.raises(RegardError, match=r"^predictions: got .* \(Is a directory\); needed a file that can be"):
-        predictions.write(wishes, fit(wishes), None)
+        predictions.write(wishes, fitted, predicted)

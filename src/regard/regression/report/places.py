@@ -6,8 +6,6 @@ from regard.errors import RegardError
 from regard.regression.report.columns import read
 from regard.regression.report.wishes import Wishes
 
-MOST_PLACES = 10**7
-
 
 def elsewhere(wishes: Wishes) -> np.ndarray | None:
     """(places, dim): the rows of the other file, where one was named."""
@@ -27,13 +25,6 @@ def elsewhere(wishes: Wishes) -> np.ndarray | None:
 
 def grid_over(x: np.ndarray, count: int) -> np.ndarray:
     """(places, dim): every combination of `count` evenly spaced values along each column."""
-    if count ** x.shape[1] > MOST_PLACES:
-        raise RegardError(
-            "grid",
-            got=f"{count} places along each of {x.shape[1]} columns",
-            needed=f"at most {MOST_PLACES} places in all",
-            repair="Pass a smaller --grid, or --predict-at with a file.",
-        )
     axes = axes_over(x, count)
     return np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, len(axes))
 

@@ -2,6 +2,7 @@
 
 import csv
 import warnings
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,13 +12,19 @@ from regard.regression.report.places import grid_over
 from regard.regression.report.wishes import Wishes
 
 
-def write(wishes: Wishes, fitted: Fitted, elsewhere: np.ndarray | None) -> tuple[int, tuple[str, ...]]:
-    """Write the file, at the places of another file, on a grid, or at the rows of the data.
+class Predictions(NamedTuple):
+    """places: (places, dim). answers: mean, lower, upper, standard error, log mass, each (places,). notes: warnings."""
 
-    elsewhere: (places, dim), or None. Returns how many rows the file has, and what the estimator warned of.
+    places: np.ndarray
+    answers: tuple[np.ndarray, ...]
+    notes: tuple[str, ...]
+
+
+def predict(wishes: Wishes, fitted: Fitted, elsewhere: np.ndarray | None) -> Predictions:
+    """Predict at the places of another file, on a grid, or at the rows of the data.
+
+    elsewhere: (places, dim), or None.
     """
-    assert wishes.predictions is not None
-    observed = elsewhere is None and wishes.grid is None
     if elsewhere is not None:
         places = elsewhere
     else:
@@ -26,8 +33,15 @@ def write(wishes: Wishes, fitted: Fitted, elsewhere: np.ndarray | None) -> tuple
         warnings.simplefilter("always")
         band = fitted.model.confidence_band(places, wishes.level, wishes.variance)
         log_mass = fitted.model.log_mass(places)
+    return Predictions(places, (*band, log_mass), tuple(str(warning.message) for warning in caught))
+
+
+def write(wishes: Wishes, fitted: Fitted, predicted: Predictions) -> None:
+    """Write the file; at the rows of the data it holds the observations too."""
+    assert wishes.predictions is not None
+    observed = wishes.predict_at is None and wishes.grid is None
     header = [*wishes.x, *([wishes.y] if observed else []), *_names(wishes)]
-    columns = [*places.T, *([fitted.y] if observed else []), *band, log_mass]
+    columns = [*predicted.places.T, *([fitted.y] if observed else []), *predicted.answers]
     try:
         with wishes.predictions.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
@@ -41,7 +55,6 @@ def write(wishes: Wishes, fitted: Fitted, elsewhere: np.ndarray | None) -> tuple
             needed="a file that can be written",
             repair="Choose another path.",
         ) from None
-    return len(places), tuple(str(warning.message) for warning in caught)
 
 
 def _names(wishes: Wishes) -> list[str]:

@@ -1,6 +1,7 @@
 """What a user asks for on the command line, and its words turned into the estimator's."""
 
 import math
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,12 @@ from typing import Any
 import numpy as np
 
 from regard.errors import RegardError
+from regard.regression.report.columns import as_number
 
 CHOICES = ("loo", "aicc", "gcv", "scott", "silverman")
 CRITERIA = ("loo", "aicc", "gcv")
+MAX_PLACES = 10**7
+MAX_DIGITS = 19  # of a number of neighbours, which fits into 64 bits
 
 
 @dataclass(frozen=True)
@@ -51,17 +55,14 @@ def bandwidth_of(text: str, columns: int) -> Any:
     if text in CHOICES:
         return text
     word, _, count = text.partition(":")
-    if word == "nearest" and (count in CRITERIA or (count.isdecimal() and int(count) > 0)):
+    if word == "nearest" and (count in CRITERIA or (count.isdecimal() and 0 < len(count.lstrip("0")) < MAX_DIGITS)):
         return Nearest(int(count) if count.isdecimal() else count)
-    try:
-        numbers = [float(part) for part in text.split(",")]
-    except ValueError:
-        numbers = [-1.0]
+    numbers = [as_number(part) or -1.0 for part in text.split(",")]
     if len(numbers) not in (1, columns) or not all(0 < number < math.inf for number in numbers):
         several = f", {columns} of them with commas between" if columns > 1 else ""
         raise RegardError(
             "bandwidth",
-            got=repr(text),
+            got=f"{text!r:.60}",
             needed=f"a positive number{several}, {', '.join(CHOICES)}, or nearest:20",
             repair="Pass --bandwidth loo to have it chosen from the data.",
         )
@@ -76,6 +77,14 @@ def check(wishes: Wishes) -> None:
             got=f"{wishes.grid}{' and --predict-at' if wishes.predict_at is not None else ''}",
             needed="at least 2 places along each x, and no other places beside them",
             repair="Pass --grid 200, or --predict-at with a file.",
+        )
+    if wishes.grid is not None and (wishes.grid > MAX_PLACES or wishes.grid ** len(wishes.x) > MAX_PLACES):
+        count = f"{wishes.grid:,}" if wishes.grid <= sys.maxsize else f"a number of {len(str(wishes.grid))} digits"
+        raise RegardError(
+            "grid",
+            got=f"{count} places along each of {len(wishes.x)} columns",
+            needed=f"at most {MAX_PLACES:,} places in all",
+            repair="Pass a smaller --grid, or --predict-at with a file.",
         )
     if wishes.predictions is None and (wishes.predict_at is not None or wishes.grid is not None):
         raise RegardError(
@@ -92,7 +101,7 @@ def check(wishes: Wishes) -> None:
     if wishes.variance not in ("local", "global"):
         raise RegardError(
             "variance",
-            got=repr(wishes.variance),
+            got=f"{wishes.variance!r:.60}",
             needed="local or global",
             repair="Pass --variance global where the noise is the same everywhere.",
         )
