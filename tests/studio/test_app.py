@@ -59,7 +59,7 @@ def test_files_of_the_page_are_short_and_say_what_they_are():
     for file in PAGE.glob("*.js"):
         lines = file.read_text(encoding="utf-8").splitlines()
         assert len(lines) <= 300, file.name
-        assert re.fullmatch(r"// .+[.:]", lines[0]) or lines[0].startswith("// "), file.name
+        assert re.fullmatch(r"// [A-Z].+\.", lines[0]), file.name
 
 
 def test_every_control_has_a_name():
