@@ -27,6 +27,39 @@ def test_marks_stand_at_their_numbers():
     assert circles[2][0] == pytest.approx(WIDTH - RIGHT)
 
 
+def test_each_axis_has_its_own_label_where_its_axis_is():
+    """The label of x is below the right end of its axis, that of y above the left end of its own."""
+    labels = {text.text: text for text in parsed(curves()).iter("text") if "label" in text.get("class")}
+    assert labels.keys() == {"x", "y"}
+    assert float(labels["x"].get("y")) > HEIGHT - BOTTOM
+    assert float(labels["x"].get("x")) == WIDTH - RIGHT
+    assert float(labels["y"].get("y")) < TOP
+    assert float(labels["y"].get("x")) < LEFT
+
+
+def test_ticks_stand_at_their_numbers_and_larger_is_higher():
+    ticks = [text for text in parsed(curves()).iter("text") if "tick" in text.get("class")]
+    heights = {float(t.text): float(t.get("y")) - 4 for t in ticks if float(t.get("x")) < LEFT}
+    assert heights == {
+        value: pytest.approx(HEIGHT - BOTTOM - value * (HEIGHT - BOTTOM - TOP), abs=0.01) for value in heights
+    }
+    assert len(heights) > 3
+    assert heights[1] == TOP
+    across = {float(t.text): float(t.get("x")) for t in ticks if float(t.get("x")) >= LEFT}
+    assert across == {1.0: LEFT, 10.0: pytest.approx((LEFT + WIDTH - RIGHT) / 2), 100.0: WIDTH - RIGHT}
+
+
+def test_a_band_is_drawn_from_its_lower_to_its_upper_ends():
+    (band,) = (path for path in parsed(curves()).iter("path") if "band" in path.get("class"))
+    corners = [tuple(map(float, pair.split(","))) for pair in re.split("[MLZ]", band.get("d")) if pair]
+    high = HEIGHT - BOTTOM - TOP
+    left, right = LEFT, WIDTH - RIGHT
+    expected = [(left, 0.0), (right, 0.4), (right, 0.6), (left, 0.2)]
+    assert corners == [(x, pytest.approx(HEIGHT - BOTTOM - y * high, abs=0.01)) for x, y in expected]
+    area = sum(a * d - b * c for (a, b), (c, d) in zip(corners, [*corners[1:], corners[0]], strict=True)) / 2
+    assert abs(area) == pytest.approx(0.2 * high * (right - left), rel=1e-3)
+
+
 def test_text_is_escaped_and_the_picture_has_a_name():
     page = parsed(curves())
     assert page.find("svg").get("aria-label") == "what it <shows>"

@@ -36,6 +36,15 @@ def test_errors_are_means_over_draws_with_their_interval(stations):
     assert row[4] == pytest.approx(1.959964 * np.std(errors, ddof=1) / math.sqrt(QUICK.draws), rel=1e-5)
 
 
+def test_the_prose_says_how_many_times_the_worst_error_is_the_best(stations):
+    width = stations["width"]
+    for fact, at in (("factor.one", "1"), ("factor.own", "leave-one-out")):
+        errors = [row[3] for row in width.tables[0].rows if row[1] == at]
+        assert float(width.facts[fact]) == pytest.approx(max(errors) / min(errors), rel=0.05)
+        assert float(width.facts[fact]) > 1
+    assert width.facts["draws"] == str(QUICK.draws)
+
+
 def test_the_middle_stop_is_the_leave_one_out_width(stations):
     width = stations["width"]
     best = width.data["own"]["gaussian"]
