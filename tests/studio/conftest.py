@@ -49,15 +49,16 @@ def client(shelf):
         yield made
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def address(learnt):
     wanted, cache, _ = learnt
     with serving(LearningShelf(cache, [wanted])) as found:
         yield found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser():
+    """A browser for one module: as long as it runs, `asyncio.run` is refused in this thread."""
     with browsing(needs_chromium()) as found:
         yield found
 

@@ -29,7 +29,7 @@ def read_looks(path: Path) -> dict[str, Any] | None:
     return {"sentences": sentences, "frames": frames}
 
 
-def _is_sentence(value: object) -> bool:
+def _is_sentence(value: Any) -> bool:
     match value:
         case {"language": str(language), "text": str(text), "source": [*source], "target": [*target], **rest}:
             fits = LANGUAGE.fullmatch(language) is not None and not rest
@@ -37,7 +37,7 @@ def _is_sentence(value: object) -> bool:
     return False
 
 
-def _is_frame(value: object, sentences: list[dict[str, Any]]) -> bool:
+def _is_frame(value: Any, sentences: list[dict[str, Any]]) -> bool:
     match value:
         case {"update": update, "loss": loss, "share": share, "weights": [*weights], **rest}:
             numbers = type(update) is int and _is_number(update, MAX_UPDATE)
