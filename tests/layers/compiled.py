@@ -15,7 +15,6 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
 import torch
-from tests import bounds
 from torch import Tensor
 
 from regard import Mask, MultiHeadAttention
@@ -26,8 +25,11 @@ HEADS = (1, 2, 8)
 TOKENS = (7, 600)
 MASKS = ("none", "lengths", "causal")
 DIM = 16
-# Inductor fuses operations and sums in another order; in both forms products of tokens may differ by some roundings.
-ROUNDINGS = 512
+# Largest relative error, in the L2 norm: inductor fuses operations and sums in another order.
+ALLOWED = 1e-5
+# The derivatives of these kernels jump at the edge of their support: a distance there that rounds to the other side
+# changes a gradient by a finite amount.
+ALLOWED_WITH_EDGE = dict.fromkeys(("boxcar", "triangular", "epanechnikov", "cosine_kernel"), 1e-3)
 
 
 def mask_of(name: str, tokens: int, device: str) -> Mask | None:
@@ -55,10 +57,11 @@ def disagreements(score: str, heads: int, mask: str, tokens: int, device: str = 
     names = ["output", "input", *(name for name, _ in layer.named_parameters())]
     expected, found = results(layer), results(torch.compile(layer))
     wrong = []
+    allowed = ALLOWED_WITH_EDGE.get(score, ALLOWED)
     for name, left, right in zip(names, found, expected, strict=True):
-        error, allowed = bounds.error(left, right), bounds.roundings(right, ROUNDINGS, torch.float32)
+        error = float((left - right).norm() / right.norm().clamp_min(1e-6))
         if not error <= allowed:
-            wrong.append(f"{name}: error {error:.2g}, allowed {allowed:.2g}")
+            wrong.append(f"{name}: relative error {error:.2g}, allowed {allowed:.2g}")
     return wrong
 
 

@@ -70,7 +70,7 @@ class Asked:
                 name,
                 got=f"{len(value):,} characters",
                 needed=f"at most {most:,}",
-                repair="Shorten it; `regard translate` and `regard regress` take files of any size.",
+                repair="Shorten it; `regard translate` and `regard regress` take larger files.",
             )
         if not _is_unicode(value):
             raise RegardError(
@@ -101,7 +101,7 @@ class Asked:
                 name,
                 got=f"{len(values):,}",
                 needed=f"at most {most:,}",
-                repair="Take a sample of them; `regard regress` takes files of any size.",
+                repair="Take a sample of them; `regard regress` takes larger files.",
             )
         return values
 

@@ -102,7 +102,7 @@ class Guard:
         return RefusedError(
             413,
             f"That is more than {self.most_bytes / 2**20:.3g} MiB, the most the studio takes at once. "
-            "Take a sample; `regard regress` reads files of any size.",
+            "Take a sample; `regard regress` reads larger files.",
         )
 
 

@@ -38,7 +38,7 @@ def points(asked: Asked) -> dict[str, Any]:
             "file",
             got=f"{len(read.numbers):,} rows of numbers",
             needed=f"1 to {MOST_POINTS:,}",
-            repair="Take a sample of them; `regard regress` takes files of any size.",
+            repair="Take a sample of them; `regard regress` takes larger files.",
         )
     x, y = read.numbers.T.tolist()
     names = {"x_name": chosen["x"], "y_name": chosen["y"]}

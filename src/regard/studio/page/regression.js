@@ -14,7 +14,7 @@ const RESTED = 150;  // milliseconds after which a hand rests
 const NEAR = 10, APART = 9;  // pixels: to erase a point, and between two that are drawn in one stroke
 const MOST_IN_ADDRESS = 250;
 
-const TOO_LARGE = "The file makes a request of more than 1 MiB. Take a sample; `regard regress` reads files of any size.";
+const TOO_LARGE = "The file makes a request of more than 1 MiB. Take a sample; `regard regress` reads larger files.";
 
 export async function open(values) {
   const offered = await ask("/api/regression");
