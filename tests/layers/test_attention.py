@@ -143,3 +143,18 @@ def test_the_layer_describes_itself():
 def test_what_is_recalled_must_be_a_memory():
     with pytest.raises(RegardError, match=r"memory: got NoneType None; needed a Memory\. Make one with remember"):
         Attention().recall(torch.randn(2, 3), None)
+
+
+@pytest.mark.parametrize("score", ["gaussian", "laplacian", "squared_distance"])
+def test_recall_under_autocast_does_not_round_tokens_whose_distance_is_taken(score):
+    """Near 100 bfloat16 has steps of 0.5, which would be an error of the size of the distances themselves."""
+    query, key, value = (x.float() for x in tensors(2))
+    query, key = query + 100, key + 100
+    layer = Attention(score)
+    exact = regard.attend(query.double(), key.double(), value.double(), score)
+    with torch.autocast("cpu", torch.bfloat16):
+        memory = layer.remember(key, value)
+        found, record = layer.recall(query, memory), layer.recall_inspect(query, memory)
+    assert found.dtype == torch.bfloat16
+    for output in (found, record.output):
+        assert (output.double() - exact).abs().max() < 0.02

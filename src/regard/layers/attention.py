@@ -108,7 +108,7 @@ class Attention(nn.Module):
     def _prepare(self, key: Tensor, value: Tensor | None, first: int) -> tuple[Tensor, Tensor]:
         value = key if value is None else value
         check_pairs(key, value)
-        return self.score.prepare_key(to_autocast(key), first), to_autocast(value)
+        return self.score.prepare_key(to_autocast(key, self.score), first), to_autocast(value)
 
     def _settings(self, mask: Mask | None, bias: Bias | None) -> Settings:
         """What modifies a call of the layer."""
@@ -124,7 +124,8 @@ class Attention(nn.Module):
             )
         memory.check_owner(self)
         check_inputs(query, memory.key, memory.value)
-        query, key, value = (to_autocast(x) for x in (query, memory.key, memory.value))
+        query, key = to_autocast(query, self.score), to_autocast(memory.key, self.score)
+        value = to_autocast(memory.value)
         first = memory.keys - query.shape[-2]
         form = self.score.pair(self.score.prepare_query(query, first), key)
         settings = self._settings(memory.mask, bias)._replace(first_query=first, is_blanked=memory.is_blanked)

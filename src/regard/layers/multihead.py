@@ -307,7 +307,7 @@ class MultiHeadAttention(nn.Module):
         first = memory.keys - query.shape[-2]
         query = self.score.prepare_query(query, first)
         settings = Settings(memory.mask, bias, first_query=first, is_blanked=memory.is_blanked)
-        return self._posed(query, to_autocast(memory.key), to_autocast(memory.value), settings, share)
+        return self._posed(query, to_autocast(memory.key, self.score), to_autocast(memory.value), settings, share)
 
     def _posed(
         self,
