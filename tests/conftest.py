@@ -38,8 +38,8 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    if not config.getoption("--update-refusals"):
-        refuses.known.update(refuses.read())
+    refuses.updates = config.getoption("--update-refusals")
+    refuses.known.update(refuses.read())
 
 
 def pytest_testnodedown(node):

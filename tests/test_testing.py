@@ -164,16 +164,14 @@ def test_a_score_with_wrong_gradients_is_rejected():
 
 def test_a_score_whose_state_is_not_saved_is_rejected():
     class Forgetful(Score):
-        """Dot products times a random number that is drawn whenever a state is loaded."""
+        """Dot products times a tensor that is neither a parameter nor a buffer."""
 
-        factor = 1.0
+        def __init__(self):
+            super().__init__()
+            self.factor = torch.ones((), dtype=torch.float64)
 
         def pair(self, query, key):
-            return Dot().pair(self.factor * query, key)
-
-        def load_state_dict(self, state, *arguments, **options):
-            self.factor = 2.0
-            return super().load_state_dict(state, *arguments, **options)
+            return Dot().pair(self.factor.to(query) * query, key)
 
     complaints = check_score(Forgetful(), oracle.dot)
     assert any("state dict" in line for line in complaints)

@@ -6,8 +6,8 @@ MAX_GOT = 300  # characters of a given value that an error shows
 class RegardError(ValueError):
     """An argument that `regard` cannot accept, explained.
 
-    The text always has the same four parts: the argument, what came, what is needed, the repair. What came is cut in
-    the middle where it is longer than 300 characters: a file can hold a name of any length.
+    The text always has the same four parts: the argument, what was given, what is needed, the repair. A given value
+    longer than 300 characters is shortened in the middle, because a file can contain a name of any length.
     """
 
     def __init__(self, argument: str, *, got: str, needed: str, repair: str) -> None:

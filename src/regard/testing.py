@@ -1,8 +1,8 @@
-"""Checks for new scores and backends, as scikit-learn's `check_estimator` is one for estimators.
+"""Checks for new scores and backends, similar to scikit-learn's `check_estimator`.
 
 `check_backend` compares a backend with the reference: output, log mass and every gradient. `check_score` compares a
 score with the formula of one pair, and then every backend that accepts it with the reference. Both return a list of
-complaints, which is empty if everything is right. `dispatch_log` tells which backends run inside a block, and `limits`
+failures, which is empty if everything is right. `dispatch_log` tells which backends run inside a block, and `limits`
 changes size thresholds inside a block, so that small inputs take the code written for large ones.
 """
 
@@ -35,7 +35,7 @@ __all__ = ["CASES", "Case", "Inputs", "check_backend", "check_score", "dispatch_
 
 # An error is allowed up to FACTOR x (the error of the reference in the same dtype + ULPS ulp of the largest entry).
 FACTOR, ULPS = 2, 4
-# A gradient of few numbers is compared over several draws: the error of a single number is a matter of luck.
+# A gradient with fewer than FEW_NUMBERS entries is compared over DRAWS draws: the error of one entry varies at random.
 FEW_NUMBERS, DRAWS = 8, 5
 # Roundings behind one number of a small call in float64, compared with a formula that rounds in another order.
 ROUNDINGS = 64
@@ -57,7 +57,7 @@ class Inputs(NamedTuple):
 class Case(NamedTuple):
     """One call that a backend is checked with.
 
-    name: shown in complaints; it also seeds the random numbers of the case. draw: makes the inputs; it is called with
+    name: shown in failures; it also seeds the random numbers of the case. draw: makes the inputs; it is called with
     a seeded generator. dtype: what the backend computes in; inputs are rounded to it before the reference sees them.
     """
 
@@ -104,8 +104,8 @@ def check_backend(
 
     Args:
         backend: the name of a backend, or a new one, which is registered during the check.
-        cases: what to run; `CASES` by default. A case that the backend refuses is left out, but a backend that refuses
-            all of them is a complaint.
+        cases: what to run; `CASES` by default. A case that the backend refuses is left out; if it
+            refuses every case, that is reported as a failure.
         allowance: for a backend with a promised error of its own: what a case may be off by beyond the roundings of
             its dtype, for "output", "log_mass", "query", "key", "value", "bias" and the parameters of the score.
 
@@ -117,7 +117,7 @@ def check_backend(
     []
     """
     with _registered(backend) as name:
-        complaints, refusals, count = [], [], 0
+        failures, refusals, count = [], [], 0
         for case in CASES if cases is None else cases:
             count += 1
             try:
@@ -127,11 +127,11 @@ def check_backend(
                 continue
             found = _results(case, name, case.dtype, log_mass=log_mass)
             extra = {} if allowance is None else allowance(case)
-            complaints += [f"{case.name}: {line}" for line in _differences(case, found, extra)]
+            failures += [f"{case.name}: {line}" for line in _differences(case, found, extra)]
         if count == len(refusals):
             reason = f": {refusals[0]}" if refusals else ""
-            complaints.append(f"{name} runs none of the {count} cases{reason}")
-    return complaints
+            failures.append(f"{name} runs none of the {count} cases{reason}")
+    return failures
 
 
 def check_score(
@@ -141,7 +141,7 @@ def check_score(
     query_dim: int = 5,
     key_dim: int | None = None,
 ) -> list[str]:
-    """Compare a score with its formula, and its derivatives with finite differences, on every backend that accepts it.
+    """Compare the reference with the formula of a score and with finite differences, and the other backends with it.
 
     Args:
         score: an instance of `regard.scores.Score`.
@@ -163,12 +163,10 @@ def check_score(
         query, key = torch.randn(2, 4, query_dim).double(), torch.randn(2, 6, key_dim).double()
         value = torch.randn(2, 6, 3).double()
     exact = copy.deepcopy(score).double()
-    complaints = _formula_differences(exact, formula, query, key, value)
-    complaints += _derivative_differences(exact, query, key, value)
-    loaded = copy.deepcopy(exact)
-    loaded.load_state_dict(exact.state_dict())
-    if not torch.equal(attend(query, key, value, loaded), attend(query, key, value, exact)):
-        complaints.append("a copy loaded from the state dict computes something else")
+    failures = _formula_differences(exact, formula, query, key, value)
+    failures += _derivative_differences(exact, query, key, value)
+    if not _is_restored(exact, lambda: attend(query, key, value, exact)):
+        failures.append("the state dict does not bring back what the score computed")
 
     def draw(mask: str) -> Inputs:
         tokens = 0.3 * torch.randn(2, 19, query_dim), 0.3 * torch.randn(2, 67, key_dim), torch.randn(2, 67, 5)
@@ -178,8 +176,25 @@ def check_score(
     cases = [Case(f"{kind}, mask {mask}", lambda mask=mask: draw(mask)) for mask in ("none", "lengths", "causal")]
     for name in choice.BACKENDS:
         if name != "reference" and _accepts(name, cases[0]):
-            complaints += [f"{name}: {line}" for line in check_backend(name, cases)]
-    return complaints
+            failures += [f"{name}: {line}" for line in check_backend(name, cases)]
+    return failures
+
+
+def _is_restored(score: Score, call: Callable[[], Tensor]) -> bool:
+    """Whether a score whose numbers were changed computes the same again after its state dict is loaded."""
+    with torch.no_grad():
+        before, state = call(), copy.deepcopy(score.state_dict())
+        for tensor in _own_tensors(score):
+            tensor.mul_(1.5)
+        score.load_state_dict(state)
+        return torch.equal(call(), before)
+
+
+def _own_tensors(score: Score) -> list[Tensor]:
+    """Every floating-point tensor that a score or a module in it has as an attribute, registered or not."""
+    parts = [part for module in score.modules() for part in (vars(module), module._parameters, module._buffers)]
+    tensors = [value for part in parts for value in part.values() if isinstance(value, Tensor)]
+    return list({id(tensor): tensor for tensor in tensors if tensor.is_floating_point()}.values())
 
 
 def _accepts(backend: str, case: Case) -> bool:
@@ -194,7 +209,8 @@ def _accepts(backend: str, case: Case) -> bool:
 def dispatch_log() -> Iterator[list[str]]:
     """The names of the backends that run inside the block, in order.
 
-    Calls of `attend`, `inspect` and the layers are logged, and blocks of sharded calls.
+    Logs calls of `attend`, `inspect` and the layers, and blocks of sharded calls. `recall_with_weights` is logged only
+    if it has dropout, a sink, or another backend than "auto" and "reference".
 
     >>> with dispatch_log() as ran:
     ...     output = attend(torch.ones(3, 2), torch.ones(4, 2), torch.ones(4, 2), "gaussian")
@@ -231,7 +247,7 @@ def dispatch_log() -> Iterator[list[str]]:
         yield ran
 
 
-# Each limit and where it stands: a module and the name of a number, or of numbers by device.
+# Module and constant of each limit; the constant is a number, a tuple, or a dict by device or dtype.
 _LIMITS: dict[str, tuple[object, str]] = {
     "tile_pairs": (memory, "TILE_ELEMENTS"),
     "kept_scores": (sweep, "MOST_KEPT"),
@@ -285,7 +301,7 @@ def limits(**values: int) -> Iterator[None]:
 
 
 def _like(current: object, number: int) -> object:
-    """The number, as often as the current value has numbers."""
+    """The number, or a tuple of it as long as the current tuple."""
     return (number,) * len(current) if isinstance(current, tuple) else number
 
 
@@ -333,7 +349,7 @@ def largest_entry(tensor: Tensor) -> float:
 def _registered(backend: str | Backend) -> Iterator[str]:
     """The name of a backend, registered inside the block if it is new."""
     if isinstance(backend, str):
-        choice.check_backend(backend)
+        choice.check_backend_name(backend)
         yield backend
     else:
         with mock.patch.dict(choice.BACKENDS, {backend.name: backend}):

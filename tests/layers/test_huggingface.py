@@ -353,3 +353,12 @@ def test_a_tensor_that_does_not_change_attention_is_accepted(name):
     plain, _ = attention_interface(Module(), *tensors, None)
     found, _ = attention_interface(Module(), *tensors, None, **{name: torch.arange(QUERIES)})
     assert torch.equal(found, plain)
+
+
+def test_autocast_does_not_round_tokens_whose_distance_is_taken():
+    query, key, value = (torch.randn(2, 3, count, 4) + offset for count, offset in ((5, 100), (7, 100), (7, 0)))
+    exact = regard.attend(query.double(), key.double(), value.double(), "laplacian").transpose(1, 2)
+    with torch.autocast("cpu", torch.bfloat16):
+        output, _ = regard.attention_interface(nn.Module(), query, key, value, None, is_causal=False, score="laplacian")
+    assert output.dtype == torch.bfloat16
+    assert (output.double() - exact).abs().max() < 0.02

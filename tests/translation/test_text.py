@@ -65,3 +65,8 @@ def test_what_is_normalised_is_not_normalised_again(text):
 def test_half_a_character_is_refused():
     with pytest.raises(RegardError, match=r"text: got '\\udcff' at character 2, half of a character"):
         normalise("ab\udcff")
+
+
+def test_characters_are_composed_but_not_replaced_by_similar_ones():
+    """NFC, not NFKC, which would write a ligature as two letters and a superscript as a digit."""
+    assert normalise("ﬁn x² e\u0301") == "ﬁn x² é"

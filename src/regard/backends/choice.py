@@ -57,7 +57,7 @@ def choose(problem: Problem, name: str, *, log_mass: bool) -> Backend:
         if problem.work <= _small(problem) or BLOCKED.refuse(problem, log_mass) is not None:
             return REFERENCE
         return BLOCKED
-    check_backend(name)
+    check_backend_name(name)
     backend = BACKENDS[name]
     reason = backend.refuse(problem, log_mass)
     if reason is not None:
@@ -70,7 +70,7 @@ def choose(problem: Problem, name: str, *, log_mass: bool) -> Backend:
     return backend
 
 
-def check_backend(name: str) -> None:
+def check_backend_name(name: str) -> None:
     """Raise unless `name` is "auto" or the name of a backend."""
     if not isinstance(name, str) or name not in ("auto", *BACKENDS):
         raise RegardError(
@@ -104,9 +104,9 @@ def _is_fused(problem: Problem, log_mass: bool) -> bool:
 def _needs_operator(problem: Problem) -> bool:
     """Whether inductor must not compile the plain equations of this problem.
 
-    Inductor of torch 2.11 reads the gradient of transposed keys with other strides than it writes it, where it compiles
-    |q - k|^2 for a GPU: `python -m tests.layers.compiled --device cuda` finds the wrong gradients. It does not compile
-    what is inside an operator.
+    When inductor (torch 2.11) compiles |q - k|^2 for a GPU, it writes the gradient of transposed keys with one set of
+    strides and reads it with another: `python -m tests.layers.compiled --device cuda` shows the wrong gradients.
+    Operators are opaque to inductor.
     """
     is_compiled = torch.compiler.is_compiling() and torch.is_grad_enabled() and problem.value.is_cuda
     return is_compiled and isinstance(problem.form, DistanceForm)

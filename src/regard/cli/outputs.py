@@ -58,7 +58,7 @@ def check_not_read(read: Iterable[Path | None], **paths: Path | None) -> None:
 
 
 def _real(path: Path) -> Path:
-    """The path with its links followed, as far as they lead: unlike `Path.resolve`, links may form a loop."""
+    """Resolve symbolic links. Unlike `Path.resolve`, `os.path.realpath` accepts links that form a loop."""
     return Path(os.path.realpath(path))
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from regard.backends.choice import check_backend
+from regard.backends.choice import check_backend_name
 from regard.backends.problem import Bias, Problem
 from regard.errors import RegardError
 from regard.layers.memory import Memory, check_pairs
@@ -23,7 +23,7 @@ class Attention(nn.Module):
     score: a name, a module of `regard.scores`, or any callable, as for `regard.attend`.
     dropout: the probability with which a weight is dropped, in training only.
     bias: added to the scores: a tensor, a parameter, or a callable of positions such as `Alibi(heads)`.
-    backend: what computes every call of the layer, as for `regard.attend`.
+    backend: name of the backend for every call of the layer, as for `regard.attend`.
 
     >>> import torch
     >>> layer = Attention("gaussian")
@@ -46,7 +46,7 @@ class Attention(nn.Module):
         """Check what can be checked before there is a call."""
         super().__init__()
         check_dropout(dropout)
-        check_backend(backend)
+        check_backend_name(backend)
         self.backend = backend
         self.score = as_score(score)
         self.dropout = dropout

@@ -31,7 +31,8 @@ REFUSED = {
     "head_mask": "Use a MultiHeadAttention and its switch_off, or run the model with eager attention.",
     **dict.fromkeys(("cu_seq_lens_q", "cu_seq_lens_k", "cu_seqlens_q", "cu_seqlens_k", "seq_idx"), PACKED),
 }
-# Tensors that models pass along and that do not change attention itself: the mask already contains their effect.
+# Arguments that are accepted and not read. The mask has to contain the effect of positions; the others do not change
+# attention.
 IGNORED = frozenset(
     ("position_ids", "cache_position", "token_type_ids", "num_items_in_batch", "max_length_q", "max_length_k")
 )
@@ -103,7 +104,7 @@ def attention_interface(
     _check_kwargs(kwargs)
     if attention_mask is None:
         _check_mask_function(module, query.shape[-2], key.shape[-2], is_causal)
-    query, key, value = (to_autocast(x) for x in (query, key, value))
+    value = to_autocast(value)
     form, sink = _form(query, key, score, scaling, softcap)
     sizes = _sizes(form, value)
     if attention_mask is not None:
@@ -118,7 +119,7 @@ def attention_interface(
     weights = None
     if kwargs.get("output_attentions"):
         record = pool_inspect(problem, sink, "auto")
-        output, weights = record.output, record.weights().to(query.dtype)
+        output, weights = record.output, record.weights().to(value.dtype)
     else:
         output = pool(problem, sink, "auto")
     if output.ndim > query.ndim:
@@ -130,14 +131,15 @@ def _form(
     query: Tensor, key: Tensor, score: ScoreLike | None, scaling: float | None, softcap: float | None
 ) -> tuple[Form, Tensor | None]:
     """The score over heads, and its sink."""
-    if score is None:
+    chosen = None if score is None else named_score(score) if isinstance(score, str) else as_score(score)
+    query, key = to_autocast(query, chosen), to_autocast(key, chosen)
+    if chosen is None:
         softcap = softcap or None  # models without a cap pass None or 0
         check_softcap(softcap)
         check_finite("scaling", scaling)
         check_equal_dims(query, key, "the dot product")
         scale = 1 / math.sqrt(max(query.shape[-1], 1)) if scaling is None else float(scaling)
         return DotForm(query, key, scale, softcap), None
-    chosen = named_score(score) if isinstance(score, str) else as_score(score)
     first = key.shape[-2] - query.shape[-2]
     return chosen.pair(chosen.prepare_query(query, first), chosen.prepare_key(key)), chosen.sink_logits()
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
-from regard.backends.choice import check_backend
+from regard.backends.choice import check_backend_name
 from regard.backends.problem import Bias, Problem
 from regard.errors import RegardError
 from regard.layers import torch_weights
@@ -56,8 +56,8 @@ class MultiHeadAttention(nn.Module):
         dropout: the probability with which a weight is dropped, in training only.
         position_bias: a callable of query and key positions, added to the scores, such as `Alibi(heads)`; a module
             brings its parameters along. Rotary positions are a score: `regard.scores.Rotary("scaled_dot")`.
-        backend: what computes every call of the layer, as for `regard.attend`. Only "reference" has second derivatives
-            and forward-mode derivatives for every score.
+        backend: name of the backend for every call of the layer, as for `regard.attend`. Only "reference" has second
+            derivatives and forward-mode derivatives for every score.
 
     >>> import torch
     >>> layer = MultiHeadAttention(12, 3)
@@ -93,7 +93,7 @@ class MultiHeadAttention(nn.Module):
         check_int("dim", dim)
         check_int("heads", heads)
         check_dropout(dropout)
-        check_backend(backend)
+        check_backend_name(backend)
         self.backend = backend
         self.heads = heads
         self.kv_heads = check_kv_heads(heads, heads if kv_heads is None else kv_heads)
@@ -133,8 +133,9 @@ class MultiHeadAttention(nn.Module):
             key: (*batch, keys, key_dim); the query by default. Each batch axis is equal to the query's or 1.
             value: (*batch, keys, value_dim); the key by default.
             mask: who may attend to whom.
-            bias: added to the scores, beside the layer's own position_bias: a tensor that broadcasts to (*batch, heads,
-                queries, keys), or a callable of positions, as for `regard.attend`.
+            bias: added to the scores, beside the layer's position_bias: a tensor (queries, keys), or one with all axes
+                of (*batch, heads, queries, keys), where an axis of size 1 is shared; or a callable of positions, as for
+                `regard.attend`.
             group: the ranks that share the sequence; each passes its own tokens, and a mask and a bias of all of them.
             order: which tokens each of these ranks holds; see `regard.sharding.attend`.
 
@@ -191,7 +192,7 @@ class MultiHeadAttention(nn.Module):
         Args:
             query: (*batch, queries, dim).
             memory: what `remember` returned.
-            bias: as for a call of the layer; a tensor has an entry for each of these queries and all remembered keys.
+            bias: as for a call of the layer; its last two axes are these queries and all remembered keys.
         """
         return self.join(self._merge_groups(pool(*self._recalled(query, memory, bias), self.backend)))
 

@@ -36,7 +36,7 @@ def check_head_dim(dim: int, heads: int) -> int:
 
 
 def check_bias_of_heads(bias: Bias | None, rank: int) -> None:
-    """Refuse a tensor of which an axis might mean rows of the batch or heads.
+    """Raise if the third axis from the end could be either the batch or the heads.
 
     rank: the number of axes of (*batch, heads, queries, keys).
     """

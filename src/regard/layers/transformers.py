@@ -48,7 +48,7 @@ def register_with_transformers(name: str = "regard", score: ScoreLike = "scaled_
             repair='Use for example "regard".',
         )
     interface.register(name, _attention_of(score))
-    # Their mask for eager attention is always written out, and models that do not call the function above can add it.
+    # eager_mask always returns a full mask, so that models with attention code of their own can add it to their scores.
     mask_interface.register(name, eager_mask)
 
 

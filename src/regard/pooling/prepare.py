@@ -141,9 +141,9 @@ def _check_tile(
 
 
 def to_autocast(tensor: Tensor, score: object = None) -> Tensor:
-    """A tensor as attention takes it under autocast: in the autocast dtype, as in torch's own, unless it is float64.
+    """Cast a tensor to the autocast dtype, as torch's attention does; float64 stays as it is.
 
-    score: the score of a query or key; not given for a value. Scores of the distance keep the dtype of their tokens.
+    score: the score of a query or key; not given for a value. Tokens stay as they are if its can_round_tokens is False.
     """
     if isinstance(score, Score) and not score.can_round_tokens:
         return tensor

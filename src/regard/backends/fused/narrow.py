@@ -1,8 +1,8 @@
 """The forward kernel for few dimensions and few values: a thread for each query, all sums in its registers.
 
 A log-kernel is at most 0, and a bias comes shifted to be so too: no running maximum is needed. A row whose mass is so
-small that terms may have been lost, whose mass is NaN, or whose width cannot be squared, is marked and redone by
-`exact`.
+small that terms may have been lost, whose mass is NaN, or whose width cannot be squared, is marked and recomputed by
+`exact`. For compact kernels without a bias only the width is checked.
 """
 # ruff: noqa: N803, RUF005, SIM102 - Triton's dialect: capital constants, tuples by +, no `and` with a constant
 
@@ -43,7 +43,7 @@ def narrow_forward(
     total = tl.zeros([BM], tl.float32)
     begin, end = keys_of(block * BM, block * BM + BM - 1, keys, band, BN, HAS_BAND)
     for first in range(begin, end, BN):
-        # Columns beyond the last key hold infinity, and their mass is 0, but NaN for an infinite query.
+        # Columns beyond the last key hold infinity: their mass is 0, or NaN if the query is infinite.
         squared = tl.zeros([BN, BM], tl.float32)
         for d in tl.static_range(DIM):
             difference = q[d][None, :] - tl.load(row_of(key, d, key_columns) + first + n)[:, None]
@@ -62,7 +62,7 @@ def narrow_forward(
             column = tl.load(row_of(value, v, key_columns) + first + n)
             sums = sums + (pooled[v] + tl.sum(share * column[:, None], 0),)
         pooled = sums
-    lost = ~(total >= LEAST_MASS)  # NaN is
+    lost = ~(total >= LEAST_MASS)  # true for NaN, too
     if COMPACT and not HAS_BIAS:
         lost = total < 0.0  # a compact kernel without bias is 0, or far above what can be lost
     if LINK != "boxcar":

@@ -14,7 +14,7 @@ from regard.regression.report.columns import as_number
 CHOICES = ("loo", "aicc", "gcv", "scott", "silverman")
 CRITERIA = ("loo", "aicc", "gcv")
 MAX_PLACES = 10**7
-MAX_DIGITS = 19  # of a number of neighbours, which fits into 64 bits
+MAX_DIGITS = 18  # of k in nearest:k; every such number fits into int64
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def bandwidth_of(text: str, columns: int) -> Any:
     if text in CHOICES:
         return text
     word, _, count = text.partition(":")
-    if word == "nearest" and (count in CRITERIA or (count.isdecimal() and 0 < len(count.lstrip("0")) < MAX_DIGITS)):
+    if word == "nearest" and (count in CRITERIA or (count.isdecimal() and 0 < len(count.lstrip("0")) <= MAX_DIGITS)):
         return Nearest(int(count) if count.isdecimal() else count)
     numbers = [as_number(part) or -1.0 for part in text.split(",")]
     if len(numbers) not in (1, columns) or not all(0 < number < math.inf for number in numbers):

@@ -84,7 +84,7 @@ class Cache:
         shutil.rmtree(self.kept(wanted), ignore_errors=True)
 
     def looks(self, wanted: Wanted) -> dict[str, Any] | None:
-        """The looks at its training; None where the file is damaged, as the model may then be."""
+        """The looks at its training; None if the file is missing or damaged, because the model may be damaged too."""
         return read_looks(self.kept(wanted) / LOOKS)
 
 

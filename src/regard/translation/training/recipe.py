@@ -39,7 +39,8 @@ class Training:
     Attributes:
         seed: of the weights, the order of the data, and dropout.
         epochs: at most so many passes over the data.
-        batch_tokens: the size of a batch: its pairs times the longer of its two padded sides is at most this.
+        batch_tokens: maximum number of pairs in a batch times the length of its longer padded side. A pair that
+            exceeds it forms a batch of its own.
         learning_rate: at its highest.
         warmup: over so many updates the rate rises to it.
         decay: "none", "linear" or "cosine" (to 0 at the last epoch), or "inverse_sqrt".
@@ -53,8 +54,8 @@ class Training:
         patience: stop after so many epochs without a better validation BLEU.
         validate_from: the first epoch that is validated.
         validate_every: validate at every such epoch.
-        save_every: write a checkpoint after every so many updates; with 0, save_seconds alone decides.
-        save_seconds: write a checkpoint when the last one is so many seconds old.
+        save_every: number of updates between checkpoints; 0 to use save_seconds only.
+        save_seconds: maximum age of the last checkpoint in seconds.
     """
 
     seed: int = 1

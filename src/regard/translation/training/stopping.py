@@ -29,7 +29,7 @@ class StopSignals:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Restore the handlers; a signal that nothing has acted on yet acts now."""
+        """Restore the handlers. If the block ended without an exception, a recorded signal acts now."""
         self._restore()
         if self.received is not None and kind is None:
             self.act()

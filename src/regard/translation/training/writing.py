@@ -14,7 +14,7 @@ def writing(path: Path) -> Iterator[None]:
     """Make the folder of a file that is written inside `with`; an OSError becomes an error that names the file."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _check_is_ours(path)
+        _check_regular_file(path)
         yield
     except OSError as refusal:
         raise RegardError(
@@ -31,7 +31,7 @@ def open_in_place(path: Path, mode: str) -> IO[Any]:
 
 
 def open_new(path: Path) -> IO[bytes]:
-    """Open a file for writing that does not exist yet; a file or link of that name is removed first."""
+    """Create a file and open it for writing. An existing file or link of that name is removed, not followed."""
     path.unlink(missing_ok=True)
     return path.open("xb")
 
@@ -40,7 +40,7 @@ def _open_without_following(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
-def _check_is_ours(path: Path) -> None:
+def _check_regular_file(path: Path) -> None:
     """Refuse links, devices and pipes, which a folder that came from elsewhere can contain."""
     if path.is_symlink() or (path.exists() and not path.is_file() and not path.is_dir()):
         raise RegardError(

@@ -24,8 +24,8 @@ from regard.backends.fused.additive.sides import Columns, Features
 from regard.backends.fused.launch import operand, place, run_programs
 
 
-class Pulled(NamedTuple):
-    """The sides whose tokens get a gradient."""
+class NeededSides(NamedTuple):
+    """The sides that the backward pass has to compute."""
 
     query: bool
     key: bool
@@ -39,10 +39,10 @@ def gradients(
     results: the gradients of output and log_mass, then output and log_mass.
     """
     call = call_of(tensors, statics)
-    # Queries bring the gradient of the weights along, and where lifted keys bring a part of it.
-    pulled = Pulled(needs[0] or needs[2], needs[1] or (needs[2] and statics.rank > 0))
+    # The gradient of the weights is computed with that of the queries and, if lifted, partly with that of the keys.
+    needed = NeededSides(needs[0] or needs[2], needs[1] or (needs[2] and statics.rank > 0))
     with torch.cuda.device_of(tensors[0]):
-        found = _sweep(call, _cotangents(call, results), pulled, bias=statics.has_bias and needs[4])
+        found = _sweep(call, _cotangents(call, results), needed, bias=statics.has_bias and needs[4])
     weight = None
     if needs[2]:
         weight = found.query_weight.sum(-2, keepdim=True)
@@ -88,11 +88,11 @@ def _cotangents(call: Call, results: Sequence[Tensor]) -> Cotangents:
     return Cotangents(grad_output.reshape(call.batch, call.queries, -1), means, log_mass, own, scale)
 
 
-def _sweep(call: Call, cotangents: Cotangents, pulled: Pulled, *, bias: bool) -> Gradients:
+def _sweep(call: Call, cotangents: Cotangents, needed: NeededSides, *, bias: bool) -> Gradients:
     sides, found = sides_of(call), _empty(call, bias=bias)
     query, key = sides
     lifted = None
-    if any(pulled) and isinstance(query, Features) and isinstance(key, Features):
+    if any(needed) and isinstance(query, Features) and isinstance(key, Features):
         lifted = LiftedPulls(call, (query, key), cotangents, found)
     for slab in call.slabs():
         changes, sums = _grade(call, sides, slab, cotangents, found)
@@ -100,7 +100,7 @@ def _sweep(call: Call, cotangents: Cotangents, pulled: Pulled, *, bias: bool) ->
             _add_bias(call, slab, changes, cotangents.scale, found.bias)
         if lifted is not None:
             lifted.add(slab, changes, sums)
-        _pull(call, sides, slab, changes, cotangents.scale, found, pulled)
+        _pull(call, sides, slab, changes, cotangents.scale, found, needed)
     return found
 
 
@@ -163,7 +163,7 @@ def _add_bias(call: Call, slab: Slab, changes: Tensor, scale: Tensor, total: Ten
 
 
 def _pull(
-    call: Call, sides: Sides, slab: Slab, changes: Tensor, scale: Tensor, found: Gradients, pulled: Pulled
+    call: Call, sides: Sides, slab: Slab, changes: Tensor, scale: Tensor, found: Gradients, needed: NeededSides
 ) -> None:
     """What pairs give exactly: all of them, or where lifted those of flagged blocks."""
     query, key = sides
@@ -174,8 +174,8 @@ def _pull(
     to_query = {"band": (low, high), "WEIGHTED": True, "ADD": lifted}
     to_key = {"band": (-high, -low), "WEIGHTED": False, "ADD": lifted or slab.first_row > 0}
     for is_needed, own, other, view, settings, grad, grad_weight in (
-        (pulled.query, query, key, of_query, to_query, found.query, found.query_weight),
-        (pulled.key, key, query, of_key, to_key, found.key, found.key_weight),
+        (needed.query, query, key, of_query, to_query, found.query, found.query_weight),
+        (needed.key, key, query, of_key, to_key, found.key, found.key_weight),
     ):
         if not is_needed:
             continue
