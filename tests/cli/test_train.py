@@ -113,7 +113,7 @@ def test_a_mistake_is_one_line(arguments, said, capsys, tmp_path):
 def test_a_link_to_itself_is_no_file_of_pairs(tmp_path, capsys):
     (tmp_path / "loop").symlink_to("loop")
     assert run(["train", "--pairs", str(tmp_path / "loop"), "--out", str(tmp_path / "model")]) == 2
-    assert "loop (Too many levels of symbolic links); needed a text file" in capsys.readouterr().err
+    assert "(Too many levels of symbolic links)" in capsys.readouterr().err
 
 
 def test_a_number_with_too_many_digits_is_a_mistake_in_the_recipe(tmp_path, capsys):
