@@ -14,10 +14,12 @@ import pytest
 from regard import RegardError
 
 SNAPSHOT = Path(__file__).with_name("refusals.txt")
+ROOT = str(SNAPSHOT.parents[1])
 # Parts of a text that differ between runs or machines, and what stands for them in the file.
 VARYING = [
     (re.compile(r"(/[^\s'\":,;]*)?/pytest-[^\s'\":,;]*?/(popen-gw\d+/)?[^\s'\":,;/]+"), "<tmp>"),
     (re.compile(r"\b0x[0-9a-f]{6,}"), "0x…"),
+    (re.compile(r"\b[1-9]\d{4,5}\b"), "#####"),  # ports and processes
 ]
 known: set[str] = set()
 seen: set[str] = set()
@@ -41,6 +43,7 @@ def refuses(argument: str, *words: str) -> Iterator[None]:
 
 def stable(text: str) -> str:
     """The text on one line, without what differs between runs."""
+    text = text.replace(ROOT, "<root>")
     for pattern, replacement in VARYING:
         text = pattern.sub(replacement, text)
     return text.replace("\n", "\\n")

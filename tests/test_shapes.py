@@ -4,6 +4,7 @@ import warnings
 
 import pytest
 import torch
+from tests.refuses import refuses
 
 import regard
 from regard import RegardError
@@ -35,7 +36,7 @@ def test_batch_axes_are_equal_or_1(first, second, merged):
 
 @pytest.mark.parametrize(("first", "second"), [((2,), (3,)), ((2, 3), (2, 4)), ((0,), (2,))])
 def test_batch_axes_that_differ_are_refused(first, second):
-    with pytest.raises(RegardError, match=r"key: got batch axes .*; needed axis \d equal to \d, or 1"):
+    with refuses("key", "or 1"):
         broadcast_batch("key", first, second)
 
 
@@ -77,9 +78,7 @@ def test_nested_tensors_are_refused_or_run():
         parts = [torch.randn(2, 5, 8), torch.randn(2, 3, 8)]
         ragged = torch.nested.nested_tensor(parts)
         jagged = torch.nested.nested_tensor([x.transpose(0, 1) for x in parts], layout=torch.jagged).transpose(1, 2)
-    with pytest.raises(
-        RegardError, match=r"query: got a nested tensor; needed a dense .*to_padded_tensor.*Mask.lengths"
-    ):
+    with refuses("query", "to_padded_tensor", "Mask.lengths"):
         regard.attend(ragged, ragged, ragged)
     for found, alone in zip(regard.attend(jagged, jagged, jagged).unbind(), parts, strict=True):
         torch.testing.assert_close(found, regard.attend(alone, alone, alone))

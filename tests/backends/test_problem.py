@@ -2,8 +2,8 @@
 
 import pytest
 import torch
+from tests.refuses import refuses
 
-from regard import RegardError
 from regard.backends.problem import FEW_NUMBERS, Problem
 from regard.masks.placed import Dense, Lengths
 from regard.scores.forms import AdditiveForm, CallableForm, DistanceForm, DotForm
@@ -26,7 +26,7 @@ def test_the_batch_is_what_all_tensors_broadcast_to_parameters_included():
 
 def test_a_parameter_that_does_not_fit_is_refused():
     form = DistanceForm(zeros(2, 5, 3), zeros(2, 7, 3), zeros(3, 1, 1), LINKS["gaussian"])
-    with pytest.raises(RegardError, match="score: got batch axes"):
+    with refuses("score", "batch", "axes"):
         _ = Problem(form, zeros(2, 7, 4)).batch
 
 

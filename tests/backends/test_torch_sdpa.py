@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 from tests import bounds
+from tests.refuses import refuses
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -154,7 +155,7 @@ def test_a_mask_counts_with_the_axes_of_its_bias(monkeypatch, mask):
     monkeypatch.setattr(torch_sdpa, "MOST_ENTRIES", 3 * 36)
     assert regard.why(query, query, query, mask=mask, bias=bias).backend == "torch"
     monkeypatch.setattr(torch_sdpa, "MOST_ENTRIES", 3 * 36 - 1)
-    with pytest.raises(regard.RegardError, match="materialised with 108 entries"):
+    with refuses("backend", "108"):
         regard.attend(query, query, query, mask=mask, bias=bias, backend="torch")
 
 
@@ -162,7 +163,7 @@ def test_a_bias_of_queries_makes_a_matrix_of_padding(monkeypatch):
     query, mask = tokens(6, DIM, 2), Mask.lengths(torch.tensor([4, 6]))
     monkeypatch.setattr(torch_sdpa, "MOST_ENTRIES", 2 * 36 - 1)
     assert regard.why(query, query, query, mask=mask, bias=torch.zeros(1, 6).double()).backend == "torch"
-    with pytest.raises(regard.RegardError, match="materialised with 72 entries"):
+    with refuses("backend", "72"):
         regard.attend(query, query, query, mask=mask, bias=torch.zeros(6, 1).double(), backend="torch")
 
 
@@ -198,20 +199,20 @@ def test_on_a_cpu_many_weights_are_not_dropped_in_one_piece(monkeypatch):
     assert regard.why(query, query, query, dropout=0.1).backend == "torch"
     monkeypatch.setattr(torch_sdpa, "MOST_ENTRIES", 2 * 36 - 1)
     assert regard.why(query, query, query).backend == "torch"
-    with pytest.raises(regard.RegardError, match="no dropout: 72 weights would be held at once"):
+    with refuses("backend", "72"):
         regard.attend(query, query, query, dropout=0.1, backend="torch")
 
 
 def test_it_refuses_to_copy_a_shared_batch_axis():
     query, key, value = tokens(QUERIES, DIM, 2, 3, 2), tokens(KEYS, DIM, 2, 1, 2), tokens(KEYS, VALUE, 2, 1, 2)
-    with pytest.raises(regard.RegardError, match="a shared batch axis would be copied"):
+    with refuses("backend", "copied", "shared", "batch"):
         regard.attend(query, key, value, backend="torch")
 
 
 @pytest.mark.parametrize("empty", [0, 1, 2])
 def test_it_refuses_what_is_empty(empty):
     leaves = [x[..., :0, :] if at == empty or (at and empty) else x for at, x in enumerate(drawn(2, 3))]
-    with pytest.raises(regard.RegardError, match="an input is empty"):
+    with refuses("backend", "empty", "input"):
         regard.attend(*leaves, backend="torch")
 
 

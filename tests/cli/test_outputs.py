@@ -3,6 +3,7 @@
 import os
 
 import pytest
+from tests.refuses import refuses
 
 from regard.cli.outputs import check_can_write, check_not_read
 from regard.errors import RegardError
@@ -30,10 +31,10 @@ def test_a_missing_folder_is_named_with_its_repair(tmp_path):
 
 
 def test_a_folder_is_no_file_and_a_file_no_folder(tmp_path):
-    with pytest.raises(RegardError, match=r"^figure: got .* \(that is a folder\)"):
+    with refuses("figure", "folder"):
         check_can_write(figure=tmp_path)
     (tmp_path / "file").touch()
-    with pytest.raises(RegardError, match=r"^out: got .* \(.*file is no folder\)"):
+    with refuses("out", "folder", "file"):
         check_can_write(out=tmp_path / "file" / "x")
 
 
@@ -46,7 +47,7 @@ def test_a_closed_folder_is_refused(tmp_path, monkeypatch):
 def test_what_is_read_is_not_written(tmp_path):
     data = tmp_path / "data.csv"
     data.touch()
-    with pytest.raises(RegardError, match=r"predictions: got .*data\.csv, which is read; needed another file"):
+    with refuses("predictions", "data.csv"):
         check_can_write((None, data), out=None, predictions=tmp_path / "." / "data.csv")
 
 

@@ -6,6 +6,7 @@ from tests import bounds
 from tests.contracts.additive_ways import take_loops, take_units
 from tests.contracts.agreement import DTYPES, Case, build, disagreements, exact
 from tests.contracts.cases import DOTS, MASKS, POSITIONED, SCORES
+from tests.refuses import refuses
 
 import regard
 from regard.backends import choice
@@ -135,7 +136,7 @@ def test_some_rows_of_the_cases_see_no_key():
 @pytest.mark.parametrize("score", [name for name in (*SCORES, *POSITIONED) if name not in DOTS])
 def test_torch_refuses_what_is_no_dot_product(score):
     call = build(Case(score), torch.float32)
-    with pytest.raises(regard.RegardError, match="torch refuses"):
+    with refuses("backend", "refuses", "torch"):
         regard.attend(call.query, call.key, call.value, call.score, backend="torch")
 
 

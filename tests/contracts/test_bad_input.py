@@ -7,6 +7,7 @@ import torch
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from tests.contracts.cases import POSITIONED
+from tests.refuses import refuses
 
 import regard
 from regard import Mask, RegardError, scores
@@ -266,7 +267,7 @@ def test_without_keys_the_output_is_0_and_the_mass_nothing():
 
 @pytest.mark.parametrize("case", EMPTY)
 def test_empty_inputs_are_refused_by_blocks_with_the_reason(case):
-    with pytest.raises(RegardError, match="blocked refuses: an input is empty"):
+    with refuses("backend", "blocked", "refuses", "empty"):
         regard.attend(*(torch.randn(shape) for shape in EMPTY[case]), backend="blocked")
 
 

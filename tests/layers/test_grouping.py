@@ -4,9 +4,10 @@ import pytest
 import torch
 from tests.bounds import assert_same
 from tests.layers.sizes import BATCH, KEYS, QUERIES, free_sizes, inputs
+from tests.refuses import refuses
 from torch import nn
 
-from regard import Mask, MultiHeadAttention, RegardError
+from regard import Mask, MultiHeadAttention
 from regard.backends import torch_sdpa
 from regard.scores import Additive, Bilinear, Gaussian, ScaledDot
 
@@ -117,5 +118,5 @@ def test_shared_keys_reach_torch_unrepeated(monkeypatch):
 def test_a_bias_for_the_heads_of_keys_is_refused(bias):
     layer = MultiHeadAttention(8, 4, kv_heads=2, position_bias=lambda i, j: torch.zeros(4, len(i), len(j)))
     layer.position_bias = bias
-    with pytest.raises(RegardError, match="needed 4 heads, or 1"):
+    with refuses("bias", "needed 4", "or 1"):
         layer(torch.randn(2, 5, 8))

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
+from tests.refuses import refuses
 
-from regard.errors import RegardError
 from regard.masks import Mask
 
 
@@ -61,7 +61,7 @@ def test_an_empty_mask_is_drawn_as_labels():
 
 
 def test_a_drawing_is_refused_like_a_call():
-    with pytest.raises(RegardError, match="got 3 queries and 5 keys; needed as many queries as keys, or align="):
+    with refuses("Mask.causal()", "got 3", "and 5", "align="):
         Mask.causal().draw(queries=3, keys=5)
 
 

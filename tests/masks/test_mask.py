@@ -8,6 +8,7 @@ import pickle
 import pytest
 import torch
 from tests.modes import Relabelling
+from tests.refuses import refuses
 
 import regard
 from regard import keeping
@@ -152,7 +153,7 @@ def test_select_follows_the_first_batch_axis():
 
 @pytest.mark.parametrize("rows", [[0, 2], [-1, 0]])
 def test_select_refuses_rows_that_are_not_there(rows):
-    with pytest.raises(RegardError, match="needed numbers from 0 to 1, the rows of the mask"):
+    with refuses("rows", "from 0"):
         Mask.lengths(ints(B)).select(torch.tensor(rows))
 
 
@@ -202,9 +203,7 @@ def test_to_moves_every_tensor():
     mask = mask & Mask.documents(ints(Q), ints(K))
     node = mask.to("meta").place(batch=(B, H), queries=Q, keys=K, device=torch.device("meta"))
     assert [tensor.device.type for tensor in node.tensors()] == ["meta"] * 5
-    with pytest.raises(
-        RegardError, match=r"Mask.lengths: got int64 \(2,\) on cpu; needed the device of the query, meta"
-    ):
+    with refuses("Mask.lengths", "(2,)"):
         mask.place(batch=(B, H), queries=Q, keys=K, device=torch.device("meta"))
 
 
@@ -300,7 +299,7 @@ def test_real_keys_and_padding_masks_of_others_are_copies():
 
 
 def test_lengths_of_another_batch_are_refused():
-    with pytest.raises(RegardError, match=r"Mask.lengths: got int32 \(3,\) on cpu in a call with batch axes \(2, 3\)"):
+    with refuses("Mask.lengths", "(3,)", "(2, 3)"):
         dense(Mask.lengths(torch.tensor([1, 2, 3], dtype=torch.int32)), batch=(B, H))
 
 

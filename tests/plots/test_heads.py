@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from matplotlib import pyplot
+from tests.refuses import refuses
 
 from regard import plots
 from regard.errors import RegardError
@@ -41,11 +42,11 @@ def test_layers_of_a_tuple_and_own_names():
     panels = plots.heads(layers, layer=1, names=["copies", "shifts"], darkest=2.0)
     assert [panel.get_title("left") for panel in panels] == ["copies", "shifts"]
     assert panels[1].images[0].get_clim() == (0.0, 2.0)
-    with pytest.raises(RegardError, match=r"^names: got 1 for 2 heads"):
+    with refuses("names", "1 for", "2 heads"):
         plots.heads(layers, layer=1, names=["copies"])
-    with pytest.raises(RegardError, match=r"^names: got 3; needed one for each head"):
+    with refuses("names", "head"):
         plots.heads(layers, layer=1, names=3)
-    with pytest.raises(RegardError, match=r"^keys: got 1 labels; needed 3"):
+    with refuses("keys", "1 labels", "needed 3"):
         plots.heads(layers, layer=1, keys=["a"])
 
 

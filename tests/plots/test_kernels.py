@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from tests.refuses import refuses
 
 from regard import plots
-from regard.errors import RegardError
 from regard.scores import Gaussian
 
 pytestmark = pytest.mark.usefixtures("close_figures")
@@ -26,5 +26,5 @@ def test_more_kernels_than_colours_differ_in_their_dashes():
 
 @pytest.mark.parametrize("farthest", [-1.0, 0.0, float("nan")])
 def test_the_largest_distance_is_one(farthest):
-    with pytest.raises(RegardError, match="farthest: got"):
+    with refuses("farthest"):
         plots.kernels({"gaussian": "gaussian"}, farthest=farthest)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from tests.refuses import refuses
 
 from regard import plots
 from regard.errors import RegardError
@@ -28,7 +29,7 @@ def test_a_flat_map_has_a_colour():
 
 
 def test_refuses_heights_of_another_shape():
-    with pytest.raises(RegardError, match=r"^heights: got shape \(2, 2\); needed \(2, 3\)"):
+    with refuses("heights", "(2, 2)", "(2, 3)"):
         plots.height_map([0, 1, 2], [0, 1], [[1.0, 2.0], [3.0, 4.0]])
 
 
@@ -42,7 +43,7 @@ def test_samples_without_a_height_are_left_out():
 @pytest.mark.parametrize("points", [([1.0], [1.0]), ([1.0], [1.0, 2.0], [1.0])])
 def test_points_are_three_numbers_each(points):
     x = np.linspace(0, 1, 5)
-    with pytest.raises(RegardError, match="points: got"):
+    with refuses("points"):
         plots.height_map(x, x, np.outer(x, x), points=points)
 
 

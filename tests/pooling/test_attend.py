@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from tests import bounds
 from tests.contracts.agreement import DTYPES, Case, build, identity_bounds
 from tests.contracts.cases import DOTS, MASKS, POSITIONED, SCORES
+from tests.refuses import refuses
 
 import regard
 from regard import Mask, testing
@@ -104,7 +105,7 @@ def test_a_callable_may_return_what_the_batch_shares(shape):
 def test_a_callable_has_a_score_for_every_pair(shape):
     query, key, value = drawn(2)
     tile = torch.randn(shape, dtype=torch.float64)
-    with pytest.raises(regard.RegardError, match=r"score: got float64 .*\(2, 5, 7\)\. Return one score per pair"):
+    with refuses("score", "(2, 5, 7)"):
         regard.attend(query, key, value, lambda q, k: tile)
 
 

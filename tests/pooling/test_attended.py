@@ -9,9 +9,10 @@ from tests import bounds
 from tests.contracts.agreement import Case, build
 from tests.contracts.cases import MASKS
 from tests.contracts.judged import KEYS, QUERIES, judge
+from tests.refuses import refuses
 
 import regard
-from regard import Mask, RegardError
+from regard import Mask
 from regard.backends import equations
 from regard.backends.blocked import checkpointed
 from regard.pooling import Attended
@@ -195,27 +196,27 @@ def test_weights_are_for_the_rows_asked_for_and_cost_no_more(monkeypatch):
 def test_a_record_made_by_hand_knows_no_weights():
     record = Attended(torch.zeros(5, 2), torch.zeros(5))
     for method in (record.scores, record.weights, record.entropy, record.key_mass, lambda: record.top(1)):
-        with pytest.raises(RegardError, match="a record made from output and log_mass alone"):
+        with refuses("Attended", "log_mass"):
             method()
 
 
 @pytest.mark.parametrize("k", [0, 8, -1, 2.0, True, None])
 def test_top_of_more_keys_than_there_are_is_refused(k):
     record, _ = record_of(Case("gaussian", "none", torch.float64, QUERIES, KEYS))
-    with pytest.raises(RegardError, match=r"k: got .*; needed a whole number from 1 to the number of keys, 7"):
+    with refuses("k", "from 1"):
         record.top(k)
 
 
 @pytest.mark.parametrize("rows", [5, -6, [0, 9], 1.5, [True, False, True, False, True], [[0]], "first"])
 def test_rows_that_do_not_exist_are_refused(rows):
     record, _ = record_of(Case("gaussian", "none", torch.float64, QUERIES, KEYS))
-    with pytest.raises(RegardError, match="rows: got"):
+    with refuses("rows"):
         record.weights(rows=rows)
 
 
 def test_rows_that_do_not_exist_are_refused_where_somebody_watches():
     tokens = torch.randn(2, 5, 4)
-    with pytest.raises(RegardError, match=r"rows: got \[0, 5\]; needed numbers from -5 to 4"):
+    with refuses("rows", "[0, 5]", "5 to"):
         torch.vmap(lambda x: regard.inspect(x, x, x).weights(rows=[0, 5]))(tokens)
 
 
@@ -229,7 +230,7 @@ def test_a_record_shows_shapes_and_cannot_be_changed():
 @pytest.mark.parametrize("batch", [(0, 2), (0, 1, 2), 9, -3, "first", 1.5, True, slice(None, None, -1)])
 def test_batch_indexes_batch_axes_and_nothing_else(batch):
     record = regard.inspect(torch.randn(2, 5, 4), torch.randn(2, 7, 4), torch.randn(2, 7, 3))
-    with pytest.raises(regard.RegardError, match="batch: got"):
+    with refuses("batch"):
         record.weights(batch=batch)
     assert record.weights(batch=1).shape == (5, 7)
 
@@ -261,7 +262,7 @@ def test_numbers_of_numpy_and_an_empty_list_choose():
 
 def test_without_keys_there_is_no_largest_weight():
     tokens = torch.randn(2, 3, 4)
-    with pytest.raises(RegardError, match=r"number of keys, 0\. Without keys there is nothing to choose from"):
+    with refuses("k", "Without", "nothing", "choose"):
         regard.inspect(tokens, tokens[:, :0], tokens[:, :0]).top(1)
 
 
@@ -274,14 +275,14 @@ def test_slices_of_nothing(rows):
 @pytest.mark.parametrize("rows", [slice(0, 4, 0), slice("a", None), torch.tensor([1j]), torch.tensor([1.0])])
 def test_rows_are_whole_numbers(rows):
     record = regard.inspect(torch.randn(2, 5, 4), torch.randn(2, 7, 4), torch.randn(2, 7, 6))
-    with pytest.raises(RegardError, match="rows: got"):
+    with refuses("rows"):
         record.weights(rows=rows)
 
 
 @pytest.mark.parametrize("batch", [slice(0, 2, 0), slice("a", 2)])
 def test_slices_of_a_batch_are_of_whole_numbers(batch):
     record = regard.inspect(torch.randn(2, 5, 4), torch.randn(2, 7, 4), torch.randn(2, 7, 6))
-    with pytest.raises(RegardError, match="batch: got"):
+    with refuses("batch"):
         record.weights(batch=batch)
 
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 from statsmodels.nonparametric.kernel_regression import KernelReg
+from tests.refuses import refuses
 from tests.regression.curves import wave
 
-from regard import RegardError
 from regard.regression import NadarayaWatson, Nearest
 from regard.regression.criteria import CRITERIA
 
@@ -59,12 +59,12 @@ def test_of_widths_that_fit_alike_the_widest_is_taken(criterion, degree, level):
 
 def test_aicc_of_y_without_noise_is_refused():
     x, _ = wave(100)
-    with pytest.raises(RegardError, match="y that is fitted exactly"):
+    with refuses("bandwidth", "exactly", "fitted"):
         NadarayaWatson(bandwidth="aicc").fit(x, np.full(len(x), 3.3))
 
 
 @pytest.mark.parametrize("bandwidth", ["aicc", "gcv", Nearest("loo")])
 def test_weights_that_are_shares_cannot_be_counted(bandwidth):
     x, y = wave(40)
-    with pytest.raises(RegardError, match="sample_weight: got weights that sum to 1 over 40 rows"):
+    with refuses("sample_weight", "to 1", "40"):
         NadarayaWatson(bandwidth=bandwidth).fit(x, y, sample_weight=np.full(40, 1 / 40))

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.exceptions import NotFittedError
+from tests.refuses import refuses
 from tests.regression.curves import KERNELS, wave
 
 import regard
@@ -130,14 +131,14 @@ def test_a_smooth_kernel_is_never_empty(kernel, policy):
 def test_a_width_that_the_dtype_of_x_cannot_hold_is_refused(kernel, bandwidth):
     x, y = wave(20)
     NadarayaWatson(kernel, bandwidth).fit(x, y)
-    with pytest.raises(RegardError, match=r"bandwidth: got 1e.50; needed a positive number of float32"):
+    with refuses("bandwidth", "positive", "number"):
         NadarayaWatson(kernel, bandwidth).fit(x.astype("f"), y)
 
 
 def test_a_policy_that_came_later_is_checked_too():
     x, y = wave(20)
     model = NadarayaWatson("boxcar", 0.1).fit(x, y).set_params(empty="bogus")
-    with pytest.raises(RegardError, match="empty: got 'bogus'"):
+    with refuses("empty", "'bogus'"):
         model.predict(x + 100)
 
 
@@ -174,7 +175,7 @@ def test_a_refused_fit_leaves_the_earlier_one_complete(refit, refusal):
 def test_a_refused_first_fit_leaves_the_estimator_unfitted():
     x, y = wave(20)
     model = NadarayaWatson(bandwidth=-1.0)
-    with pytest.raises(RegardError, match="bandwidth"):
+    with refuses("bandwidth"):
         model.fit(x, y, without_half(x))
     assert not hasattr(model, "n_features_in_")
     with pytest.raises(NotFittedError):
@@ -184,7 +185,7 @@ def test_a_refused_first_fit_leaves_the_estimator_unfitted():
 def test_a_classifier_keeps_its_classes_after_a_refused_fit():
     x, y = wave(20)
     model = NadarayaWatsonClassifier(bandwidth=0.5).fit(x, y > 2)
-    with pytest.raises(RegardError, match="bandwidth"):
+    with refuses("bandwidth"):
         model.set_params(bandwidth=-1.0).fit(x, np.where(y > 2, "high", "low"))
     assert model.classes_.tolist() == [False, True]
 

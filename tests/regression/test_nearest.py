@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import torch
+from tests.refuses import refuses
 from tests.regression.curves import KERNELS, estimate, wave
 
-from regard import RegardError
 from regard.regression import NadarayaWatson, Nearest
 from regard.regression.nearest import widths
 from regard.regression.sums import Data
@@ -48,13 +48,13 @@ def test_keys_that_coincide_with_the_query_are_pooled_alone():
 
 def test_the_width_that_adapts_has_no_derivative_at_degree_0():
     x, y = wave()
-    with pytest.raises(RegardError, match="kinks where neighbours change"):
+    with refuses("bandwidth", "neighbours", "change", "kinks"):
         NadarayaWatson(bandwidth=Nearest(9)).fit(x, y).derivative(x)
 
 
 @pytest.mark.parametrize("k", [0, 2.5, True, "best"])
 def test_what_is_not_a_number_of_neighbours(k):
-    with pytest.raises(RegardError, match="k: got"):
+    with refuses("k"):
         Nearest(k)
 
 

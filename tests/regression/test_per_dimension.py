@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from tests.refuses import refuses
 from tests.regression.curves import wave
 
-from regard import RegardError
 from regard.regression import BandwidthWarning, NadarayaWatson, per_dimension
 from regard.regression.criteria import CRITERIA
 
@@ -37,7 +37,7 @@ def test_a_column_that_tells_nothing_is_wide_and_named(monkeypatch):
 
 def test_a_flat_kernel_has_no_gradient():
     x, y = wave(dim=2)
-    with pytest.raises(RegardError, match="A boxcar is flat"):
+    with refuses("per_dimension", "boxcar", "flat"):
         NadarayaWatson("boxcar", per_dimension=True).fit(x, y)
 
 

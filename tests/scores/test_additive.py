@@ -3,6 +3,7 @@
 import pytest
 import torch
 from tests import bounds
+from tests.refuses import refuses
 from torch import nn
 
 import regard
@@ -74,13 +75,13 @@ def test_a_weight_for_each_head(backend):
 
 def test_tokens_it_was_not_built_for_are_refused():
     query, key = torch.randn(5, 3), torch.randn(7, 5)
-    with pytest.raises(RegardError, match="query: got dim 3; needed dim 4, as this Additive was built"):
+    with refuses("query", "dim 3"):
         regard.attend(query, key, key, Additive(4, 5, 7))
-    with pytest.raises(RegardError, match="key: got dim 5; needed dim 4"):
+    with refuses("key", "dim 5", "dim 4"):
         regard.attend(query, key, key, Additive(3, 4, 7))
-    with pytest.raises(RegardError, match=r"query: got .*float64"):
+    with refuses("query"):
         regard.attend(query.double(), key.double(), key.double(), Additive(3, 5, 7))
-    with pytest.raises(RegardError, match="needed dim 7"):
+    with refuses("query", "dim 7"):
         regard.attend(query, key, key, Additive.of_projected(7))
 
 
@@ -88,7 +89,7 @@ def test_tokens_it_was_not_built_for_are_refused():
 @pytest.mark.parametrize("batch", [(), (2,)])
 def test_weights_for_other_heads_than_the_batch_axis_are_refused(backend, batch):
     query, key = torch.randn(*batch, 5, 7), torch.randn(*batch, 7, 7)
-    with pytest.raises(RegardError, match="score: got"):
+    with refuses("score"):
         regard.attend(query, key, key, Additive.of_projected(7, heads=3), backend=backend)
 
 

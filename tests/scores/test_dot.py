@@ -7,9 +7,9 @@ import pytest
 import torch
 from tests import bounds, oracle
 from tests.contracts.agreement import DTYPES
+from tests.refuses import refuses
 
 import regard
-from regard import RegardError
 from regard.scores import Bilinear, Cosine, Dot, ScaledDot
 
 BACKENDS = ("reference", "blocked")
@@ -128,7 +128,7 @@ def test_attend_and_inspect_agree_about_a_sink():
 
 @pytest.mark.parametrize("batch", [(), (1,), (2,), (3, 2)])
 def test_a_sink_for_other_heads_than_the_last_batch_axis_is_refused(batch):
-    with pytest.raises(RegardError, match="a sink for"):
+    with refuses("score", "sink"):
         regard.attend(*drawn(*batch), with_sink([0.0, 0.0, 0.0]))
 
 
@@ -138,50 +138,50 @@ def test_a_sink_for_other_heads_than_the_last_batch_axis_is_refused(batch):
 @pytest.mark.parametrize("scale", [math.nan, math.inf, 10**400, "1", True, torch.tensor(1.0)])
 def test_a_scale_that_is_no_finite_number_is_refused(scale):
     for build in (lambda: ScaledDot(scale), lambda: Cosine(scale), lambda: Bilinear(2, 2, scale=scale)):
-        with pytest.raises(RegardError, match=r"scale: got .*; needed a finite number"):
+        with refuses("scale", "finite", "number"):
             build()
 
 
 @pytest.mark.parametrize("softcap", [0, -1.0, math.inf, math.nan, 10**400])
 def test_a_softcap_that_caps_nothing_is_refused(softcap):
-    with pytest.raises(RegardError, match="softcap: got"):
+    with refuses("softcap"):
         ScaledDot(softcap=softcap)
 
 
 @pytest.mark.parametrize("size", [0, -1, 2.0, True, None, "3"])
 def test_sizes_that_are_not_whole_and_positive_are_refused(size):
-    with pytest.raises(RegardError, match=r"query_dim: got .*; needed a whole number"):
+    with refuses("query_dim", "number", "whole"):
         Bilinear(size, 3)
-    with pytest.raises(RegardError, match="key_dim: got"):
+    with refuses("key_dim"):
         Bilinear(3, size)
     if size is not None:
-        with pytest.raises(RegardError, match="sink: got"):
+        with refuses("sink"):
             ScaledDot(sink=size)
-        with pytest.raises(RegardError, match="heads: got"):
+        with refuses("heads"):
             Bilinear(3, 3, heads=size)
 
 
 @pytest.mark.parametrize("score", [Dot(), ScaledDot(), Cosine()], ids=lambda s: type(s).__name__)
 def test_queries_and_keys_of_different_width_are_refused_with_the_scores_that_take_them(score):
-    with pytest.raises(RegardError, match=r"key: got dim 3, while query has dim 4; .* Use Bilinear or Additive"):
+    with refuses("key", "dim 4"):
         regard.attend(torch.randn(5, 4), torch.randn(7, 3), torch.randn(7, 3), score)
 
 
 def test_tokens_that_a_bilinear_was_not_built_for_are_refused():
     query, key = torch.randn(2, 5, 4), torch.randn(2, 7, 3)
-    with pytest.raises(RegardError, match="query: got dim 4; needed dim 5, as this Bilinear was built"):
+    with refuses("query", "dim 4"):
         regard.attend(query, key, key, Bilinear(5, 3))
-    with pytest.raises(RegardError, match="key: got dim 3; needed dim 5"):
+    with refuses("key", "dim 3", "dim 5"):
         regard.attend(query, key, key, Bilinear(4, 5))
-    with pytest.raises(RegardError, match=r"query: got .*float64"):
+    with refuses("query"):
         regard.attend(query.double(), key.double(), key.double(), Bilinear(4, 3))
     for tokens in ((query, key, key), (query[0], key[0], key[0])):
-        with pytest.raises(RegardError, match="score: got"):
+        with refuses("score"):
             regard.attend(*tokens, Bilinear(4, 3, heads=3))
 
 
 def test_a_cosine_has_a_scale():
-    with pytest.raises(RegardError, match="scale: got None"):
+    with refuses("scale", "None"):
         Cosine(None)
 
 

@@ -1,9 +1,9 @@
 """`tour.run`: one call computes, draws and writes."""
 
 import pytest
+from tests.refuses import refuses
 
 from regard import tour
-from regard.errors import RegardError
 
 ORDER = ["query", "width", "norms", "saturation", "scores", "bottleneck", "learning", "heads", "speed", "errata"]
 
@@ -40,5 +40,5 @@ def test_tells_how_far_it_is(walked):
 def test_refuses_a_file_where_the_folder_should_be(tmp_path):
     taken = tmp_path / "taken"
     taken.touch()
-    with pytest.raises(RegardError, match=r"^out: got .*taken \(File exists\); needed a folder"):
+    with refuses("out", "exists", "folder", "taken"):
         tour.run(taken, tour.QUICK)

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from tests.refuses import refuses
 from tests.translation.models import random_model
 
 from regard.errors import RegardError
@@ -41,7 +42,7 @@ def test_any_finite_strength_is_taken(given, strength):
 
 @pytest.mark.parametrize("given", [math.nan, math.inf, "1", True, [1], np.float32("nan"), np.int64(21), 1j])
 def test_other_strengths_are_refused(given):
-    with pytest.raises(RegardError, match=r"length_penalty: got .* needed a number from -20 to 20"):
+    with refuses("length_penalty", "20"):
         strength_of(given)
 
 
@@ -61,7 +62,7 @@ def test_a_search_has_numbers_of_python():
 
 def test_models_with_the_same_vocabularies_may_vote():
     check_models([random_model(1), random_model(2, attention="none")])
-    with pytest.raises(RegardError, match="another source vocabulary in model 3 than in the first"):
+    with refuses("models", "model 3"):
         check_models([random_model(1), random_model(2), random_model(source_unit="words")])
 
 

@@ -7,6 +7,7 @@ import sys
 import dask.array as da
 import numpy as np
 import pytest
+from tests.refuses import refuses
 
 from regard.errors import RegardError
 from regard.regression import NadarayaWatsonClassifier
@@ -74,10 +75,10 @@ def test_only_collections_of_dask_are_dask():
 
 def test_without_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "dask.array", None)
-    with pytest.raises(RegardError, match=r"pip install \"regard\[distributed\]\""):
+    with refuses("X", '"regard[distributed]"'):
         dask_of_extra()
 
 
 def test_a_classifier_does_not_collect():
-    with pytest.raises(RegardError, match="X: got a Dask Array; needed an array in memory"):
+    with refuses("X", "memory", "Array", "array"):
         NadarayaWatsonClassifier(bandwidth=1.0).fit(da.ones((4, 1)), np.arange(4))

@@ -5,9 +5,9 @@ import shutil
 import time
 
 import pytest
+from tests.refuses import refuses
 from tests.studio.conftest import small
 
-from regard.errors import RegardError
 from regard.studio.models import learning
 from regard.studio.models.cache import Cache
 from regard.studio.models.learning import LearningShelf
@@ -57,7 +57,7 @@ def test_a_damaged_model_is_learnt_anew_in_a_process_and_told_of_while_it_learns
     facts = wait(shelf, lambda models: models["small"]["frames"] > 1)["small"]
     assert facts["state"] == "training"
     assert facts["updates"] > 0
-    with pytest.raises(RegardError, match="which is training; needed a model that has been trained"):
+    with refuses("model", "training", "trained", "model"):
         shelf.translator("small")
     wait(shelf, lambda models: models["small"]["state"] == "ready")
     assert shelf.translator("small").translate(["5. Oktober 2010"])[0].text

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import torch
+from tests.refuses import refuses
 
-from regard.errors import RegardError
 from regard.plots.fonts import MissingFontWarning
 from regard.translation.alignments import Alignment, draw, picture
 
@@ -63,7 +63,7 @@ def test_nothing_is_cut_off(rows, columns, word):
 
 
 def test_an_empty_sentence_or_an_unknown_format_is_refused(tmp_path):
-    with pytest.raises(RegardError, match="alignment: got 0 target words and 1 source words; needed at least one"):
+    with refuses("alignment", "0 target words", "and 1"):
         picture(Alignment(("a",), (), torch.zeros(0, 1)))
-    with pytest.raises(RegardError, match=r"needed a file name that ends in \.svg, \.png or \.pdf"):
+    with refuses("out", "ends", "file", "name"):
         draw(Alignment(("a",), ("b",), torch.ones(1, 1)), tmp_path / "picture.jpeg")

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tests.refuses import refuses
 
 from regard.errors import RegardError
 from regard.translation.alignments import merge_to_words
@@ -51,5 +52,5 @@ def test_bad_arguments_are_named(weights, target, source, text):
 
 
 def test_a_word_beyond_the_count_is_named():
-    with pytest.raises(RegardError, match="source_words: got numbers from 0 to 2; needed numbers from -1 to 1, for"):
+    with refuses("source_words", "from 0", "to 2", "1 to"):
         merge_to_words(torch.ones(1, 3), [0], [0, 1, 2], source_count=2)

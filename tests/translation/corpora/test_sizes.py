@@ -1,6 +1,7 @@
 """Sizes of parts: none empty, and not more held out than there is."""
 
 import pytest
+from tests.refuses import refuses
 
 from regard.errors import RegardError
 from regard.translation.corpora.sizes import check_sizes
@@ -18,5 +19,5 @@ def test_an_empty_part_is_refused(part):
 
 
 def test_too_many_held_out():
-    with pytest.raises(RegardError, match="valid, test: got 5 and 6; needed 10 examples or fewer together"):
+    with refuses("valid, test", "5 and", "10"):
         check_sizes(1, 5, 6, held_out=10)

@@ -2,9 +2,8 @@
 
 from dataclasses import replace
 
-import pytest
+from tests.refuses import refuses
 
-from regard.errors import RegardError
 from regard.translation.evaluation.by_length import LengthGroup
 from regard.translation.evaluation.evaluation import Comparison, Evaluation
 from regard.translation.evaluation.figure import draw_by_length, save_figure
@@ -37,5 +36,5 @@ def test_bleu_and_exact_share_over_length():
 
 def test_it_is_saved_as_its_ending_says(tmp_path):
     assert save_figure(BOTH, tmp_path / "by-length.svg").read_text().startswith("<?xml")
-    with pytest.raises(RegardError, match=r"figure: got .*nowhere/x.png \(No such file or directory\)"):
+    with refuses("figure", "x.png"):
         save_figure(BOTH, tmp_path / "nowhere" / "x.png")

@@ -4,6 +4,7 @@ import sys
 
 import pytest
 import sacrebleu
+from tests.refuses import refuses
 
 from regard.errors import RegardError
 from regard.translation.evaluation.metrics import TOKENIZERS, looks_tokenised, measure, short_bleu
@@ -50,11 +51,11 @@ def test_tokenised_text_is_recognised():
 
 
 def test_mistakes_are_explained():
-    with pytest.raises(RegardError, match="tokenize: got 'flores200'; needed one of 13a, intl"):
+    with refuses("tokenize", "'flores200'"):
         measure({"close": CLOSE}, REFERENCES, tokenize="flores200")
-    with pytest.raises(RegardError, match="systems: got 39 translations of close for 40 references"):
+    with refuses("systems", "39", "40"):
         measure({"close": CLOSE[1:]}, REFERENCES)
-    with pytest.raises(RegardError, match="pairs: got 0 pairs of sentences"):
+    with refuses("pairs", "0 pairs of"):
         measure({"close": []}, [])
 
 

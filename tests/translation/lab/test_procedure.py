@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from tests.refuses import refuses
 from tests.translation.lab.settings import DOT, tiny
 
 from regard import plots
@@ -73,5 +74,5 @@ def test_what_is_wrong_is_refused_at_once(tmp_path, options, said):
 
 def test_refuses_a_file_where_the_folder_should_be(tmp_path):
     (tmp_path / "taken").touch()
-    with pytest.raises(RegardError, match=r"^out: got .*taken \(File exists\)"):
+    with refuses("out", "exists", "taken", "File"):
         procedure.run(tmp_path / "taken")

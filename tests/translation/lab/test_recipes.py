@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
+from tests.refuses import refuses
 
-from regard.errors import RegardError
 from regard.translation.corpora import names
 from regard.translation.lab.competitors import ADDITIVE, EVERY, NONE, Competitor
 from regard.translation.lab.recipes import setting
@@ -40,5 +40,5 @@ def test_the_quick_one_has_fewer_models_and_updates():
 
 
 def test_an_unknown_corpus_is_refused_by_name():
-    with pytest.raises(RegardError, match=r"^corpus: got 'poems'; needed one of dates, numbers, lists"):
+    with refuses("corpus", "'poems'"):
         setting("poems")

@@ -4,9 +4,9 @@ import shutil
 from dataclasses import replace
 
 import pytest
+from tests.refuses import refuses
 from tests.translation.lab.settings import DOT, tiny, trial
 
-from regard.errors import RegardError
 from regard.translation.lab import trial as trials_of
 from regard.translation.lab.competitors import NONE
 from regard.translation.lab.trial import RESULT, Task, Trial
@@ -49,7 +49,7 @@ def test_without_attention_there_is_no_alignment(home):
 def test_another_recipe_in_the_same_folder_is_refused(home):
     setting = tiny()
     other = replace(setting, recipe=setting.recipe.with_flags({"learning_rate": 0.5}))
-    with pytest.raises(RegardError, match=r"^out: got .*scaled-dot.seed-1, a run with another recipe"):
+    with refuses("out", "another", "recipe", "scaled"):
         Task(other, DOT, 1, home).run()
 
 

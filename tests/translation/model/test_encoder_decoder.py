@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import torch
+from tests.refuses import refuses
 from tests.translation.model.examples import make_batch, make_model
 
-from regard.errors import RegardError
 from regard.translation.model import Architecture, EncoderDecoder
 from regard.translation.model.architecture import SCORES
 from regard.translation.symbols import PAD
@@ -118,7 +118,7 @@ def test_joint_and_tied_weights_are_one_tensor():
 
 
 def test_a_joint_model_has_one_vocabulary():
-    with pytest.raises(RegardError, match="joint: got vocabularies of 5 and 6 words; needed one vocabulary"):
+    with refuses("joint", "of 5", "and 6"):
         EncoderDecoder(Architecture(embedding=3, hidden=4, joint=True), 5, 6)
 
 

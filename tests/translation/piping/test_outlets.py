@@ -6,6 +6,7 @@ import os
 import sys
 
 import pytest
+from tests.refuses import refuses
 
 from regard.errors import RegardError
 from regard.translation.piping.outlets import Outlet, ReaderLeftError, outlet
@@ -53,5 +54,5 @@ def test_what_the_system_refuses_is_explained(tmp_path):
 
 def test_a_closed_standard_output_is_told(monkeypatch):
     monkeypatch.setattr(sys, "stdout", None)
-    with pytest.raises(RegardError, match="output: got a closed standard output"), outlet("output", None):
+    with refuses("output", "standard", "closed", "output"), outlet("output", None):
         pass

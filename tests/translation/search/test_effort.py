@@ -2,10 +2,9 @@
 
 from math import inf
 
-import pytest
 import torch
+from tests.refuses import refuses
 
-from regard.errors import RegardError
 from regard.translation.search import Effort
 
 SOME = torch.tensor([True, False, True, True])
@@ -33,5 +32,5 @@ def test_a_gpu_is_asked_seldom():
 
 
 def test_never_looking_is_refused():
-    with pytest.raises(RegardError, match="look_every: got 0; needed a number of steps, 1 or more"):
+    with refuses("look_every", "1 or more"):
         Effort(look_every=0)

@@ -5,9 +5,9 @@ from math import log
 
 import pytest
 import torch
+from tests.refuses import refuses
 from tests.translation.search.toys import Table, Toy, random_sources, random_table
 
-from regard.errors import RegardError
 from regard.translation.search import States, Stepped, beam, ensemble, forced
 
 
@@ -73,11 +73,11 @@ def test_models_that_do_not_fit_are_refused():
     table, wide = random_table(1, 1, 5), Table(random_table(1, 1, 5).log_probabilities, source=4)
     more = random_table(1, 1, 6)
     begin, states = torch.full((1, 1), 2), States((table.state(), table.state()))
-    with pytest.raises(RegardError, match="weights: got attention over 3 and 4 source tokens; needed the same source"):
+    with refuses("weights", "over 3", "and 4"):
         ensemble([table, wide])(begin, states)
-    with pytest.raises(RegardError, match=r"steps: got .*\(1, 1, 5\) .* model 0, .*\(1, 1, 6\) .* model 1; needed"):
+    with refuses("steps", "(1, 1, 5)", "(1, 1, 6)", "model 1"):
         ensemble([table, more])(begin, states)
-    with pytest.raises(RegardError, match="state: got Prefixes; needed States with the states of 2 models"):
+    with refuses("state", "of 2"):
         ensemble([table, table])(begin, table.state())
-    with pytest.raises(RegardError, match="steps: got no step function"):
+    with refuses("steps", "function", "step"):
         ensemble([])

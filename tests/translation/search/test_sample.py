@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tests.refuses import refuses
 from tests.translation.search.toys import random_table
 
 from regard.errors import RegardError
@@ -96,7 +97,7 @@ def certain(token):
 
 def test_where_only_a_forbidden_word_is_possible_nothing_is_drawn():
     table = certain(5)
-    with pytest.raises(RegardError, match="got -inf for every word that sentence 0 might have written"):
+    with refuses("log_probabilities", "sentence 0"):
         sample(table, table.state(), 1, longest=3, generator=seeded(), forbidden=(PAD, BEGIN, 5))
 
 
@@ -112,14 +113,14 @@ def test_as_many_are_returned_as_were_asked_for_or_none():
 
     state = random_table(1, 2, 6).state()
     assert len(sample(step, state, 1, longest=1, generator=seeded(), count=10)[0]) == 10
-    with pytest.raises(RegardError, match="got -inf for every word that sentence 0 might have written"):
+    with refuses("log_probabilities", "sentence 0"):
         sample(step, state, 1, longest=3, generator=seeded(), count=10)
 
 
 def test_nan_is_reported():
     table = random_table(1, 2, 5)
     table.log_probabilities[..., PAD] = float("nan")
-    with pytest.raises(RegardError, match="got NaN from the step function, for sentence 0"):
+    with refuses("log_probabilities", "sentence 0"):
         sample(table, table.state(), 1, longest=2, generator=seeded())
 
 

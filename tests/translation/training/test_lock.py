@@ -3,6 +3,7 @@
 import fcntl
 
 import pytest
+from tests.refuses import refuses
 
 from regard.errors import RegardError
 from regard.translation.training.lock import NAME, only_here
@@ -32,7 +33,7 @@ REFUSAL = RegardError("most_tokens", got="2", needed="more", repair="Raise it.")
 
 def test_a_refusal_inside_leaves_nothing_of_a_folder_that_was_not_there(tmp_path):
     folder = tmp_path / "new" / "model" / "training"
-    with pytest.raises(RegardError, match="most_tokens"), only_here(folder):
+    with refuses("most_tokens"), only_here(folder):
         raise REFUSAL
     assert list(tmp_path.iterdir()) == []
     with only_here(folder):
@@ -46,13 +47,13 @@ def write_and_refuse(folder):
 
 def test_a_refusal_inside_leaves_what_was_there_or_was_written(tmp_path):
     folder = tmp_path / "model" / "training"
-    with pytest.raises(RegardError, match="most_tokens"), only_here(folder):
+    with refuses("most_tokens"), only_here(folder):
         write_and_refuse(folder)
-    with pytest.raises(RegardError, match="most_tokens"), only_here(folder):
+    with refuses("most_tokens"), only_here(folder):
         raise REFUSAL
     assert {path.name for path in folder.iterdir()} == {"lock", "log"}
     (tmp_path / "empty").mkdir()
-    with pytest.raises(RegardError, match="most_tokens"), only_here(tmp_path / "empty" / "training"):
+    with refuses("most_tokens"), only_here(tmp_path / "empty" / "training"):
         raise REFUSAL
     assert list((tmp_path / "empty").iterdir()) == []
 

@@ -4,9 +4,9 @@ import errno
 import sys
 
 import pytest
+from tests.refuses import refuses
 from tests.translation.models import random_model
 
-from regard.errors import RegardError
 from regard.translation.training import pictures
 from regard.translation.training.events import EpochEnded, Warned
 from regard.translation.training.pictures import Album, alignment, curve, draw_curve
@@ -98,5 +98,5 @@ def test_a_full_disk_is_a_sentence(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(pictures, "save_as", full)
-    with pytest.raises(RegardError, match=r"out: got .*curve.svg \(No space left on device\); needed a folder"):
+    with refuses("out", "curve.svg"):
         curve(entries(2), tmp_path / "curve.svg")

@@ -1,6 +1,7 @@
 """Recipes: from TOML and flags, there and back, and every wrong word named."""
 
 import pytest
+from tests.refuses import refuses
 from tests.translation.training.toys import make_recipe
 
 from regard.errors import RegardError
@@ -65,7 +66,7 @@ def test_a_byte_order_mark_is_left_out(tmp_path):
 
 
 def test_a_file_that_is_not_there(tmp_path):
-    with pytest.raises(RegardError, match=r"recipe: got .*none.toml .*; needed a TOML file that can be read"):
+    with refuses("recipe", "none.toml"):
         Recipe.read(tmp_path / "none.toml")
 
 
@@ -73,7 +74,7 @@ def test_no_name_stands_in_two_tables():
     names = [name for kind in (Architecture, Data, Training) for name in kind.__dataclass_fields__]
     assert len(names) == len(set(names))
     assert (table_of("hidden"), table_of("bpe_dropout"), table_of("epochs")) == ("model", "data", "training")
-    with pytest.raises(RegardError, match=r"hiden: got an unknown name; .* Did you mean hidden\?"):
+    with refuses("hiden", "unknown", "hidden", "mean"):
         table_of("hiden")
 
 

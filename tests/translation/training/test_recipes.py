@@ -1,8 +1,8 @@
 """`preset`: every built-in corpus has a recipe in its own units, and nothing else has."""
 
 import pytest
+from tests.refuses import refuses
 
-from regard.errors import RegardError
 from regard.translation.corpora import built_in, names
 from regard.translation.training.recipes import preset
 
@@ -15,12 +15,12 @@ def test_a_built_in_corpus_is_cut_into_its_own_units(name):
 
 
 def test_another_name_is_refused():
-    with pytest.raises(RegardError, match="corpus: got 'poems'; needed one of dates, numbers, lists"):
+    with refuses("corpus", "'poems'"):
         preset("poems")
 
 
 def test_several_heads_share_the_width_of_the_state_in_every_built_in_recipe():
     for corpus in ("dates", "numbers", "lists"):
         assert preset(corpus).with_flags({"heads": 2}).model.attention_dim is None
-    with pytest.raises(RegardError, match="attention_dim: got 8; needed none beside several heads"):
+    with refuses("attention_dim", "several", "beside", "heads"):
         preset("dates").with_flags({"heads": 2, "attention_dim": 8})

@@ -2,9 +2,8 @@
 
 import errno
 
-import pytest
+from tests.refuses import refuses
 
-from regard.errors import RegardError
 from regard.translation.training.writing import writing
 
 
@@ -16,7 +15,7 @@ def test_the_folder_is_made(tmp_path):
 
 
 def test_what_the_system_says_is_said_with_the_file(tmp_path):
-    with pytest.raises(RegardError, match=r"out: got .*file \(No space left on device\); needed a folder"):
+    with refuses("out", "device", "folder", "space"):
         fail(tmp_path / "file")
 
 

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from tests.refuses import refuses
 
 from regard.errors import RegardError
 from regard.translation.symbols import UNKNOWN
@@ -65,11 +66,11 @@ def test_stored_tokens_are_checked(stored, got):
 
 @pytest.mark.parametrize("data", [b"", b"[" * 100_000, b'"\xff"', b"NaN,", b'{"unit": "words", "tokens": ["\\ud800"]}'])
 def test_data_that_are_no_vocabulary(data):
-    with pytest.raises(RegardError, match="vocabulary: got"):
+    with refuses("vocabulary"):
         Words.from_bytes(data)
 
 
 @pytest.mark.parametrize("token", ["ab", "", "\t", "\u00a0"])
 def test_a_character_is_one_and_no_other_blank(token):
-    with pytest.raises(RegardError, match="a vocabulary of characters"):
+    with refuses("vocabulary", "characters", "vocabulary"):
         Characters([token])
