@@ -21,6 +21,7 @@ def fit(opened, tmp_path):
     file.write_text("time,height\n" + "".join(f"{x},{y}\n" for x, y in zip(X, Y, strict=True)), encoding="utf-8")
     page = opened("#regression?query=3&level=0.9")
     page.locator("#fit-file").set_input_files(file)
+    page.wait_for_selector("#fit text.title:has-text('time')", state="attached")  # the frame of the file, not the first
     page.wait_for_selector("#fit-words:has-text('90% band')")
     page.wait_for_selector("#fit .banded:not(.stale)[d^=M]", state="attached")
     return page
