@@ -50,7 +50,7 @@ def narrow_forward(
             squared = tl.fma(difference, difference, squared)
         lift = tl.load(bias + first + n) if HAS_BIAS else tl.zeros([BN], tl.float32)
         share = mass(squared, factor[None, :], lift[:, None], LINK)
-        if COMPACT and not HAS_BIAS:  # rows that are not redone
+        if COMPACT and not HAS_BIAS:  # these rows are not recomputed, so infinite queries need the mask here
             if first + BN > keys:
                 share = tl.where((first + n < keys)[:, None], share, 0.0)
         if HAS_BAND:
