@@ -33,10 +33,10 @@ def refuse_guesses(app: App, commands: tuple[str, ...], arguments: ArgumentColle
 
 
 def _dead_end(path: str) -> str | None:
-    """Why no file can have this path; None where one can."""
+    """Return why the path cannot refer to a file, or None."""
     try:
         Path(path).stat()
-    except ValueError:  # a zero character
+    except ValueError:  # a null character
         return "not a path"
     except OSError as refusal:
         return refusal.strerror if refusal.errno in (errno.ELOOP, errno.ENAMETOOLONG) else None

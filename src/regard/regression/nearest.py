@@ -65,7 +65,7 @@ def inside_of(width: Tensor) -> Tensor:
 
 
 def _to_nearest(distance: Tensor, k: int, own: Tensor | None, exclude: int) -> Tensor:
-    """(queries, 1): the k-th smallest distance to a key that is not left out, or the largest distance to any key."""
+    """(queries, 1): the k-th smallest distance to a key that is not left out, or the largest to any key if fewer."""
     seen = distance if own is None else distance.masked_fill(_left_out(distance, own, exclude), torch.inf)
     reached = seen.topk(min(k, seen.shape[-1]), largest=False, sorted=False).values.amax(-1, keepdim=True)
     return torch.where(reached.isinf(), distance.amax(-1, keepdim=True), reached)

@@ -49,7 +49,7 @@ class Connection(H11Protocol):
         self._set_deadline()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is not HTTP as every other request is refused: by a sentence, with the studio's headers."""
+        """Answer bytes that are not HTTP with an error sentence and the studio's security headers."""
         del msg
         body = json.dumps({"error": "This is not an HTTP request. Use the studio's own page."}).encode()
         headers = {

@@ -47,7 +47,7 @@ def server_of(shelf: Shelf, port: int) -> uvicorn.Server:
         uvicorn.Config(
             build(shelf, port),
             http=Connection,
-            log_level="error",  # what a client does wrong is answered, and is no news for the terminal
+            log_level="error",  # errors of clients are answered over HTTP and not printed
             access_log=False,
             server_header=False,
             ws="none",

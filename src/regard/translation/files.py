@@ -32,5 +32,5 @@ def read_regular(path: Path, max_bytes: int) -> bytes:
 
 
 def _open_without_waiting(path: str, flags: int) -> int:
-    """Opening a pipe that nothing writes to would wait for ever."""
+    """Open without blocking: opening a pipe that has no writer would block forever."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))

@@ -27,8 +27,8 @@ def groups_of(batch: Sequence[int], tensors: Sequence[Tensor]) -> list[list[int]
 def in_two_groups(batch: Sequence[int], tensors: Sequence[Tensor]) -> list[Tensor]:
     """The tensors, expanded along batch axes where these are shared in more than two groups.
 
-    A call with more groups is refused, but torch.vmap may add an axis to a call that was not. Along all axes but those
-    of the last group every tensor then has its full size, so that these axes are one group.
+    The backend refuses calls with more groups, but torch.vmap can add a group after that check. All tensors are then
+    expanded along every axis outside the last group, so that these axes form one group.
     """
     groups = groups_of(batch, tensors)
     if len(groups) <= 2:
@@ -39,7 +39,7 @@ def in_two_groups(batch: Sequence[int], tensors: Sequence[Tensor]) -> list[Tenso
 
 
 def summed_to(grads: Sequence[Tensor], sources: Sequence[Tensor], needs: Sequence[bool]) -> list[Tensor]:
-    """Gradients of expanded tensors as those of their sources; what is not needed is left as it is."""
+    """Sum the gradients of expanded tensors to the shapes of the originals; unneeded gradients are unchanged."""
     return [
         grad.sum_to_size(source.shape) if need and grad.shape != source.shape else grad
         for grad, source, need in zip(grads, sources, needs, strict=True)

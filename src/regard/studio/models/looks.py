@@ -1,4 +1,4 @@
-"""The file that shows how a model learnt: read and checked, whatever is in it."""
+"""Read and validate looks.json, the record of a model's training."""
 
 import json
 import re
@@ -65,5 +65,5 @@ def _is_number(value: object, most: float) -> bool:
 
 
 def _is_text(value: object) -> bool:
-    """Whether it is text that UTF-8 can write: JSON can hold half of a character."""
+    """Whether it is text without lone surrogates, which JSON can contain and UTF-8 cannot encode."""
     return isinstance(value, str) and not re.search("[\ud800-\udfff]", value)

@@ -29,10 +29,10 @@ def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
 
 
 def moments(optimiser: torch.optim.Optimizer) -> dict[int, dict[str, Tensor]]:
-    """What a checkpoint holds of an optimiser, by the number of the parameter."""
+    """Return the optimiser's state by parameter index, as checkpoints store it."""
     return optimiser.state_dict()["state"]
 
 
 def restore(optimiser: torch.optim.Optimizer, moments: dict[int, dict[str, Tensor]]) -> None:
-    """Take up what `moments` gave; the options of the optimiser stay those of the recipe and the device."""
+    """Load the result of `moments`; the optimiser keeps its own options."""
     optimiser.load_state_dict({"state": moments, "param_groups": optimiser.state_dict()["param_groups"]})

@@ -26,7 +26,7 @@ class Best:
 
     @classmethod
     def read(cls, values: object) -> "Best | None":
-        """The epoch as a checkpoint or a model folder describes it; None where that is no description."""
+        """Return the epoch described in a checkpoint or model folder, or None if the values have another structure."""
         names = [entry.name for entry in fields(cls)]
         if not isinstance(values, dict) or sorted(values) != sorted(names):
             return None
