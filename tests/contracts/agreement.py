@@ -1,4 +1,4 @@
-"""Does a backend agree with the reference? One function, asked by the agreement test and by the saboteurs.
+"""Compare a backend with the reference on one case.
 
 The reference in float64 is the truth, its error in the dtype under test is the yardstick (tests/bounds.py).
 """

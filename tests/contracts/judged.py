@@ -1,4 +1,4 @@
-"""Does the reference agree with the oracle? One function, asked by the reference's test and by the saboteurs."""
+"""Compare the reference with the oracle on one case."""
 
 import torch
 from tests import bounds, oracle
