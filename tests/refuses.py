@@ -29,10 +29,13 @@ updates = False
 
 
 @contextmanager
-def refuses(argument: str, *words: str) -> Iterator[None]:
-    """Fail unless the block raises a RegardError about `argument` whose text has all these words and is known."""
+def refuses(argument: str, *words: str) -> Iterator[pytest.ExceptionInfo[RegardError]]:
+    """Fail unless the block raises a RegardError about `argument` whose text has all these words and is known.
+
+    What `as` binds has the error as `value` after the block, as with `pytest.raises`.
+    """
     with pytest.raises(RegardError) as caught:
-        yield
+        yield caught
     text = stable(str(caught.value))
     seen.add(text)
     assert caught.value.argument == argument, f"the refusal is about {caught.value.argument!r}: {text}"
