@@ -7,7 +7,6 @@ import torch
 from tests.refuses import refuses
 
 import regard
-from regard import RegardError
 from regard.shapes import FLOATS, accumulation_dtype, broadcast_batch, check_inputs, describe
 
 
@@ -49,27 +48,28 @@ def test_good_inputs_pass():
 GOOD = tokens(2, 5, 3)
 
 REFUSED = {
-    "no tensor": (([[1.0]], GOOD, GOOD), "query: got list .*; needed a torch.Tensor. Convert it first"),
-    "integers": ((GOOD, GOOD.long(), GOOD), r"key: got int64 \(2, 5, 3\) on cpu; needed float32, .*key.float\(\)"),
-    "complex": ((GOOD, GOOD, GOOD.to(torch.complex64)), "value: got complex64"),
-    "one axis": ((tokens(3), tokens(3), tokens(3)), r"query: got .*; needed at least two axes.*unsqueeze\(-1\)"),
-    "ranks": ((GOOD, GOOD[0], GOOD), "key: got .* while query is .*; needed query, key and value of equal rank"),
-    "dtypes": ((GOOD, GOOD, GOOD.double()), r"value: got .*; needed query, key and value of one dtype.*\.to\(query"),
-    "devices": ((GOOD, GOOD, tokens(2, 5, 3, device="meta")), "value: got .*on meta.*; needed .* on one device"),
-    "batch": ((GOOD, tokens(3, 5, 3), GOOD), r"key: got batch axes \(3,\), against \(2,\); needed axis 0 equal to 2"),
-    "value batch": ((GOOD, GOOD, tokens(4, 5, 3)), "value: got batch axes"),
-    "rows": ((GOOD, GOOD, tokens(2, 4, 3)), "value: got 4 rows for 5 keys; needed one value per key"),
+    "no tensor": (([[1.0]], GOOD, GOOD), "query", "list"),
+    "integers": ((GOOD, GOOD.long(), GOOD), "key", "int64 (2, 5, 3) on cpu"),
+    "complex": ((GOOD, GOOD, GOOD.to(torch.complex64)), "value", "complex64"),
+    "one axis": ((tokens(3), tokens(3), tokens(3)), "query", "at least two axes"),
+    "ranks": ((GOOD, GOOD[0], GOOD), "key", "while query is"),
+    "dtypes": ((GOOD, GOOD, GOOD.double()), "value", "query, key and value of one dtype"),
+    "devices": ((GOOD, GOOD, tokens(2, 5, 3, device="meta")), "value", "on meta"),
+    "batch": ((GOOD, tokens(3, 5, 3), GOOD), "key", "batch axes (3,), against (2,)"),
+    "value batch": ((GOOD, GOOD, tokens(4, 5, 3)), "value", "batch axes"),
+    "rows": ((GOOD, GOOD, tokens(2, 4, 3)), "value", "4 rows for 5 keys"),
     "sparse": (
         (GOOD, GOOD.to_sparse(), GOOD),
-        r"key: got a torch.sparse_coo tensor; needed a dense .* by to_dense\(\)",
+        "key",
+        "a torch.sparse_coo tensor",
     ),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_bad_inputs_are_refused_with_what_came_and_what_is_needed(case):
-    inputs, text = REFUSED[case]
-    with pytest.raises(RegardError, match=text):
+    inputs, argument, word = REFUSED[case]
+    with refuses(argument, word):
         check_inputs(*inputs)
 
 

@@ -185,7 +185,7 @@ def test_inputs_that_fit_under_any_score_mask_and_bias(data, backend):
 def test_inputs_of_any_shape_and_dtype(shapes, dtypes, score, backend):
     inputs = [fill(shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
     if any(not x.is_floating_point() and not x.is_complex() for x in inputs):
-        with pytest.raises(RegardError):
+        with pytest.raises(RegardError):  # about any of the arguments: not `refuses`
             regard.attend(*inputs, score, backend=backend)
     else:
         assert_defined(*inputs, score, backend=backend)

@@ -151,9 +151,10 @@ def theirs_and_ours():
     return theirs, MultiHeadAttention.from_torch(theirs).eval()
 
 
-def refusal_of(**masks):
-    with pytest.raises(regard.RegardError) as caught:
-        Mask.from_multihead(**masks)
+def repair_of(argument, mask):
+    """What is advised for a mask that is refused."""
+    with refuses(argument, "boolean") as caught:
+        Mask.from_multihead(**{argument: mask})
     return caught.value.repair
 
 
@@ -166,7 +167,7 @@ def test_the_advice_for_a_float_mask_gives_what_torch_gives(argument, kind, thei
         m = torch.where(m > 0.5, -torch.inf, 0.0).double()
         m[:, 0] = 0
     wanted, _ = theirs(tokens, tokens, tokens, **{argument: m})
-    repair = refusal_of(**{argument: m})
+    repair = repair_of(argument, m)
     if kind == "0 and -inf":
         assert f"pass {argument}=m != 0" in repair
         found = ours(tokens, mask=Mask.from_multihead(**{argument: m != 0}))
@@ -181,7 +182,7 @@ def test_a_float_mask_of_heads_is_a_bias_of_heads(theirs_and_ours):
     theirs, ours = theirs_and_ours
     tokens, m = torch.randn(SIZE, SIZE, 12, dtype=torch.float64), torch.randn(SIZE * 4, SIZE, SIZE, dtype=torch.float64)
     wanted, weights = theirs(tokens, tokens, tokens, attn_mask=m, average_attn_weights=False)
-    assert refusal_of(attn_mask=m).endswith("bias=m.unflatten(0, (-1, heads)).")
+    assert repair_of("attn_mask", m).endswith("bias=m.unflatten(0, (-1, heads)).")
     bias = m.unflatten(0, (-1, 4))
     assert_same(ours(tokens, bias=bias), wanted)
     assert_same(ours.inspect(tokens, bias=bias).weights(), weights)

@@ -13,7 +13,7 @@ from torch.nn import functional
 from torch.nn.utils import prune
 
 import regard
-from regard import Mask, MultiHeadAttention, RegardError
+from regard import Mask, MultiHeadAttention
 from regard.layers import Alibi
 from regard.scores import Gaussian, Rotary, ScaledDot
 from regard.scores.names import WITH_SIZES, WITHOUT_SIZES
@@ -389,50 +389,49 @@ def test_dropout_in_training_only():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "options", "message"),
+    ("arguments", "options", "argument", "word"),
     [
-        ((10, 3), {}, "heads: got 3 for dim 10; needed a number of heads that divides dim, or head_dim="),
-        ((12, 4), {"kv_heads": 3}, "kv_heads: got 3 for 4 heads; needed a number that divides heads"),
-        ((12, 0), {}, "heads: got 0"),
-        ((12, 4), {"value_dim": 1.5}, "value_dim: got 1.5"),
-        ((12, 4), {"dropout": -0.1}, "dropout: got -0.1"),
-        ((12, 4, "nonsense"), {}, "score: got 'nonsense'"),
-        ((12, 4, 3.0), {}, "score: got 3.0"),
-        ((12, 4, ScaledDot(sink=3)), {}, r"score: got a sink of shape \(3,\).*sink=4"),
-        ((12, 4, Gaussian(torch.ones(4, 3))), {"kv_heads": 2}, r"score: got a bandwidth of shape \(4, 3\)"),
-        ((12, 4), {"position_bias": Alibi(3)}, r"position_bias: got Alibi\(3\) for 4 heads"),
-        ((12, 4), {"position_bias": torch.ones(3)}, "position_bias: got tensor"),
+        ((10, 3), {}, "heads", "3 for dim 10"),
+        ((12, 4), {"kv_heads": 3}, "kv_heads", "3 for 4 heads"),
+        ((12, 0), {}, "heads", "0"),
+        ((12, 4), {"value_dim": 1.5}, "value_dim", "1.5"),
+        ((12, 4), {"dropout": -0.1}, "dropout", "-0.1"),
+        ((12, 4, "nonsense"), {}, "score", "'nonsense'"),
+        ((12, 4, 3.0), {}, "score", "3.0"),
+        ((12, 4, ScaledDot(sink=3)), {}, "score", "a sink of shape (3,)"),
+        ((12, 4, Gaussian(torch.ones(4, 3))), {"kv_heads": 2}, "score", "a bandwidth of shape (4, 3)"),
+        ((12, 4), {"position_bias": Alibi(3)}, "position_bias", "Alibi(3) for 4 heads"),
+        ((12, 4), {"position_bias": torch.ones(3)}, "position_bias", "tensor"),
     ],
 )
-def test_bad_layers_are_refused(arguments, options, message):
-    with pytest.raises(RegardError, match=message):
+def test_bad_layers_are_refused(arguments, options, argument, word):
+    with refuses(argument, word):
         MultiHeadAttention(*arguments, **options)
 
 
 def test_bad_calls_are_refused():
     layer = MultiHeadAttention(12, 4)
     tokens = torch.randn(2, 5, 12)
-    for arguments, message in (
-        ((tokens[..., :7],), r"query: got float32 \(2, 5, 7\) on cpu; needed \(\*batch, tokens, 12\)"),
-        ((tokens, tokens[..., :7]), r"key: got float32 \(2, 5, 7\)"),
-        ((tokens, tokens, tokens[:, :3]), "value: got 3 rows for 5 keys"),
-        ((tokens, tokens[0]), "key: got .*equal rank"),
-        ((tokens, tokens[:1].expand(3, 5, 12)), "key: got batch axes"),
-        ((tokens.double(),), r"query: got float64.*float32, the dtype of the layer.*layer\.to"),
-        ((tokens.to("meta"),), "query: got float32 .* on meta; needed the device of the layer"),
-        (([1.0],), "query: got list"),
-        ((tokens, None, None, torch.ones(5, 5).bool()), "mask: got bool.*Mask.keep"),
-        ((tokens, tokens[:, :3], None, Mask.causal()), "Mask.causal"),
+    for arguments, argument, word in (
+        ((tokens[..., :7],), "query", "(*batch, tokens, 12)"),
+        ((tokens, tokens[..., :7]), "key", "float32 (2, 5, 7)"),
+        ((tokens, tokens, tokens[:, :3]), "value", "3 rows for 5 keys"),
+        ((tokens, tokens[0]), "key", "equal rank"),
+        ((tokens, tokens[:1].expand(3, 5, 12)), "key", "batch axes"),
+        ((tokens.double(),), "query", "float32, the dtype of the layer"),
+        ((tokens.to("meta"),), "query", "on meta"),
+        (([1.0],), "query", "list"),
+        ((tokens, None, None, torch.ones(5, 5).bool()), "mask", "Mask.keep"),
+        ((tokens, tokens[:, :3], None, Mask.causal()), "Mask.causal()", "queries and"),
     ):
-        with pytest.raises(RegardError, match=message):
+        with refuses(argument, word):
             layer(*arguments)
 
 
 def test_an_order_needs_the_ranks_that_hold_tokens_in_it():
     layer, tokens = MultiHeadAttention(12, 4), torch.randn(2, 5, 12)
-    told = "order: got 'balanced' without a group; needed the group of ranks that hold the tokens in this order"
     for training in (True, False):
-        with pytest.raises(RegardError, match=told):
+        with refuses("order", "'balanced' without a group"):
             layer.train(training)(tokens, order="balanced")
     assert torch.equal(layer(tokens, order="contiguous"), layer(tokens))
 

@@ -7,7 +7,6 @@ from tests.refuses import refuses
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import copy
-import re
 import sys
 import types
 from functools import cache
@@ -19,7 +18,7 @@ from tests.bounds import assert_as_good
 from transformers.masking_utils import sdpa_mask
 
 import regard
-from regard import RegardError, register_with_transformers
+from regard import register_with_transformers
 from regard.scores import Additive
 
 VOCABULARY, TOKENS, NEW = 97, 7, 5
@@ -233,22 +232,22 @@ def test_a_model_changes_to_regard_after_it_was_made():
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "argument", "word"),
     [
-        ("", "name: got ''; needed a name of letters"),
-        (3, "name: got 3; needed a name of letters"),
-        ("hub/kernel", "name: got 'hub/kernel'; needed a name of letters"),
-        ("paged|regard", "name: got 'paged|regard'; needed a name of letters"),
-        ("eager", "name: got 'eager'; needed a name that transformers does not use itself"),
-        ("sdpa", "name: got 'sdpa'; needed a name without \"sdpa\""),
-        ("flash_attention_2", "name: got 'flash_attention_2'; needed a name without \"flash\""),
-        ("flex_attention", "name: got 'flex_attention'; needed a name without \"flex_attention\""),
-        ("regard-flash", "name: got 'regard-flash'; needed a name without \"flash\""),
+        ("", "name", "a name of letters"),
+        (3, "name", "a name of letters"),
+        ("hub/kernel", "name", "'hub/kernel'"),
+        ("paged|regard", "name", "'paged|regard'"),
+        ("eager", "name", "'eager'"),
+        ("sdpa", "name", "'sdpa'"),
+        ("flash_attention_2", "name", "'flash_attention_2'"),
+        ("flex_attention", "name", "'flex_attention'"),
+        ("regard-flash", "name", "'regard-flash'"),
     ],
 )
-def test_a_name_that_transformers_uses_itself_is_refused(name, said):
+def test_a_name_that_transformers_uses_itself_is_refused(name, argument, word):
     kept = transformers.AttentionInterface().valid_keys()
-    with pytest.raises(RegardError, match=f"^{re.escape(said)}"):
+    with refuses(argument, word):
         register_with_transformers(name)
     assert transformers.AttentionInterface().valid_keys() == kept
 
@@ -261,8 +260,7 @@ def test_an_unknown_score_is_refused_when_it_is_registered(score):
 
 def test_without_transformers_the_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
-    said = 'needed transformers with AttentionMaskInterface, version 5 or newer. Install it with pip install "tr'
-    with pytest.raises(RegardError, match=said):
+    with refuses("register_with_transformers", "AttentionMaskInterface", "pip install"):
         register_with_transformers()
 
 
@@ -274,10 +272,9 @@ def test_an_old_version_of_transformers_is_named(monkeypatch):
 
 def test_registered_by_hand_without_a_mask_function_a_model_is_refused():
     transformers.AttentionInterface.register("by-hand-without-masks", regard.attention_interface)
-    said = 'attention_mask: got None, and "by-hand-without-masks" without a mask function in transformers; needed'
     for name in ("llama", "bert", "t5"):
         for padding in PADDINGS:
-            with pytest.raises(RegardError, match=said):
+            with refuses("attention_mask", '"by-hand-without-masks" without a mask function'):
                 build(name, "by-hand-without-masks")(**inputs(name, padding))
 
 

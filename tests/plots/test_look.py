@@ -4,9 +4,9 @@ import subprocess
 import sys
 
 import pytest
+from tests.refuses import refuses
 
 from regard import plots
-from regard.errors import RegardError
 from regard.plots.look import COLOURS, LIGHT, NIGHT
 
 
@@ -33,12 +33,8 @@ def test_panels_stand_side_by_side():
 @pytest.mark.parametrize("draw", [lambda: plots.heatmap([[1.0]]), lambda: plots.curves([0.0], {}), figure])
 def test_without_matplotlib_the_extra_is_named(monkeypatch, draw):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(RegardError) as refusal:
+    with refuses("plots", "no module named matplotlib", '"regard[plots]"'):
         draw()
-    assert str(refusal.value) == (
-        "plots: got no module named matplotlib; needed matplotlib, which draws every figure. "
-        'Install it with pip install "regard[plots]".'
-    )
 
 
 def test_panels_row_by_row_on_the_same_scales():

@@ -5,7 +5,6 @@ import pytest
 from tests.refuses import refuses
 
 from regard import plots
-from regard.errors import RegardError
 
 
 def test_draws_heights_and_points_on_one_scale():
@@ -50,10 +49,9 @@ def test_points_are_three_numbers_each(points):
 @pytest.mark.parametrize(("low", "high"), [(-1e308, 1e308), (1e308, 1e308), (0.0, 1.7e308)])
 def test_heights_at_the_end_of_float64_are_refused(low, high):
     _, (ax,) = plots.canvas(4, 3)
-    said = r"^heights: got numbers from .* to .*e\+308; needed none beyond 1e\+300"
-    with pytest.raises(RegardError, match=said):
+    with refuses("heights", "e+308", "1e+300"):
         plots.height_map([0, 1], [0, 1], [[low, low], [low, high]], ax=ax)
-    with pytest.raises(RegardError, match=said):
+    with refuses("heights", "e+308", "1e+300"):
         plots.height_map([0, 1], [0, 1], [[0.0, 1.0], [1.0, 0.0]], points=([0.0, 1.0], [0.0, 1.0], [low, high]), ax=ax)
 
 

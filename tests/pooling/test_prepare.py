@@ -7,7 +7,7 @@ import torch
 from tests.refuses import refuses
 
 import regard
-from regard import Mask, RegardError
+from regard import Mask
 from regard.backends import reference
 from regard.pooling.prepare import Settings, prepare
 
@@ -28,21 +28,21 @@ def test_without_mask_and_bias_the_problem_holds_the_inputs_themselves():
 
 
 @pytest.mark.parametrize(
-    ("bias", "text"),
+    ("bias", "argument", "word"),
     [
-        (torch.zeros(8), r"bias: got shape \(8,\); needed a shape that broadcasts to .* = \(2, 5, 7\)"),
-        (torch.zeros(5, 1, 7), "bias: got shape"),
-        (torch.zeros(1, 2, 5, 7), "bias: got shape"),
-        (torch.zeros(7, dtype=torch.bool), r"bias: got bool .* A boolean belongs to mask=, as Mask.keep"),
-        (torch.zeros(7, dtype=torch.int64), "bias: got int64"),
-        ([0.0] * 7, "bias: got list"),
-        (1.0, "bias: got float"),
-        (torch.zeros(7, device="meta"), "bias: got float32 .*Move it"),
+        (torch.zeros(8), "bias", "shape (8,)"),
+        (torch.zeros(5, 1, 7), "bias", "shape"),
+        (torch.zeros(1, 2, 5, 7), "bias", "shape"),
+        (torch.zeros(7, dtype=torch.bool), "bias", "bool"),
+        (torch.zeros(7, dtype=torch.int64), "bias", "int64"),
+        ([0.0] * 7, "bias", "list"),
+        (1.0, "bias", "float"),
+        (torch.zeros(7, device="meta"), "bias", "float32"),
     ],
     ids=str,
 )
-def test_a_bias_that_cannot_be_added_is_refused(bias, text):
-    with pytest.raises(RegardError, match=text):
+def test_a_bias_that_cannot_be_added_is_refused(bias, argument, word):
+    with refuses(argument, word):
         regard.attend(QUERY, KEY, VALUE, bias=bias)
 
 
@@ -90,16 +90,16 @@ def test_a_backend_that_is_not_listed_is_refused(backend):
 @pytest.mark.parametrize(
     ("mask", "text"),
     [
-        (torch.ones(5, 7, dtype=torch.bool), r"Write Mask.keep\(m\) if True means may attend"),
-        (torch.tensor([3, 4]), r"Write Mask.lengths\(t\)"),
+        (torch.ones(5, 7, dtype=torch.bool), "Write Mask.keep(m) if True means may attend"),
+        (torch.tensor([3, 4]), "Write Mask.lengths(t)"),
         (torch.zeros(5, 7), "pass them as bias="),
-        (True, r"Write Mask.causal\(\)"),
-        ("causal", r"Write Mask.causal\(\)"),
+        (True, "Write Mask.causal()"),
+        ("causal", "Write Mask.causal()"),
     ],
     ids=str,
 )
 def test_a_bare_mask_is_refused_with_the_word_to_use(mask, text):
-    with pytest.raises(RegardError, match=f"mask: got .*{text}"):
+    with refuses("mask", text):
         regard.attend(QUERY, KEY, VALUE, mask=mask)
 
 

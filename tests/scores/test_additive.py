@@ -7,7 +7,6 @@ from tests.refuses import refuses
 from torch import nn
 
 import regard
-from regard import RegardError
 from regard.scores import Additive
 
 BACKENDS = ("reference", "blocked")
@@ -93,9 +92,12 @@ def test_weights_for_other_heads_than_the_batch_axis_are_refused(backend, batch)
         regard.attend(query, key, key, Additive.of_projected(7, heads=3), backend=backend)
 
 
-@pytest.mark.parametrize("sizes", [(0, 3, 3), (3, -1, 3), (3, 3, 2.0), (True, 3, 3)])
-def test_sizes_that_are_not_whole_and_positive_are_refused(sizes):
-    with pytest.raises(RegardError, match="needed a whole number, at least 1"):
+@pytest.mark.parametrize(
+    ("argument", "sizes"),
+    [("query_dim", (0, 3, 3)), ("key_dim", (3, -1, 3)), ("hidden_dim", (3, 3, 2.0)), ("query_dim", (True, 3, 3))],
+)
+def test_sizes_that_are_not_whole_and_positive_are_refused(argument, sizes):
+    with refuses(argument, "a whole number, at least 1"):
         Additive(*sizes)
 
 

@@ -4,8 +4,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.refuses import refuses
 
-from regard import Mask, RegardError
+from regard import Mask
 from regard.sharding import join, split
 from regard.sharding.order import ORDERS, runs_of
 from regard.sharding.shards import pieces
@@ -56,15 +57,15 @@ def test_gradients_pass_through_both():
 
 
 @pytest.mark.parametrize(
-    ("call", "text"),
+    ("call", "argument", "word"),
     [
-        (lambda x: split(x, 2, "striped"), 'order: got \'striped\'; needed "contiguous" or "balanced"'),
-        (lambda x: split(x, 0), "ranks: got 0; needed a whole number, at least 1"),
-        (lambda x: split(x, True), "ranks: got True"),
-        (lambda x: join([], "balanced"), "ranks: got 0"),
-        (lambda x: join([x[:1], x[1:]], "balanced"), r"shards: got \[1, 7\] tokens on the ranks; needed \[4, 4\]"),
+        (lambda x: split(x, 2, "striped"), "order", "'striped'"),
+        (lambda x: split(x, 0), "ranks", "a whole number, at least 1"),
+        (lambda x: split(x, True), "ranks", "True"),
+        (lambda x: join([], "balanced"), "ranks", "0"),
+        (lambda x: join([x[:1], x[1:]], "balanced"), "shards", "[1, 7] tokens on the ranks"),
     ],
 )
-def test_what_cannot_be_cut_is_refused(call, text):
-    with pytest.raises(RegardError, match=text):
+def test_what_cannot_be_cut_is_refused(call, argument, word):
+    with refuses(argument, word):
         call(torch.randn(8, 2))

@@ -2,9 +2,8 @@
 
 import sys
 
-import pytest
+from tests.refuses import refuses
 
-from regard.errors import RegardError
 from regard.translation.extras import extra
 
 
@@ -15,5 +14,5 @@ def test_gives_the_module():
 def test_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "babel", None)
     monkeypatch.delitem(sys.modules, "babel.dates", raising=False)
-    with pytest.raises(RegardError, match=r'corpus dates: got no module named .*babel.*regard\[translation\]"'):
+    with refuses("corpus dates", "no module named", "babel", 'regard[translation]"'):
         extra("babel.dates", "corpus dates")

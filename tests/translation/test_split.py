@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.refuses import refuses
 
-from regard.errors import RegardError
 from regard.translation.pairs import Pair
 from regard.translation.split import split
 
@@ -61,16 +60,16 @@ def test_anything_with_a_source():
 
 
 @pytest.mark.parametrize(
-    ("shares", "message"),
+    ("shares", "argument", "word"),
     [
-        ({"valid": -0.1}, "valid: got -0.1"),
-        ({"test": 1.0}, "test: got 1.0"),
-        ({"valid": 0.5, "test": 0.5}, "valid, test: got 0.5 and 0.5"),
-        ({"valid": float("nan")}, "valid: got nan"),
+        ({"valid": -0.1}, "valid", "-0.1"),
+        ({"test": 1.0}, "test", "1.0"),
+        ({"valid": 0.5, "test": 0.5}, "valid, test", "0.5 and 0.5"),
+        ({"valid": float("nan")}, "valid", "nan"),
     ],
 )
-def test_shares_that_make_no_sense(shares, message):
-    with pytest.raises(RegardError, match=message):
+def test_shares_that_make_no_sense(shares, argument, word):
+    with refuses(argument, word):
         split(PAIRS, **shares)
 
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from tests.refuses import refuses
 
-from regard.errors import RegardError
 from regard.regression import NadarayaWatsonClassifier
 from regard.regression.distributed.collections import align, dask_of_extra, is_dask
 
@@ -48,22 +47,23 @@ def test_unknown_lengths_are_paired():
 
 
 @pytest.mark.parametrize(
-    ("X", "y", "text"),
+    ("X", "y", "argument", "word"),
     [
-        (da.ones((10, 1)), da.ones(9), "y: got 9 rows for X with 10 rows"),
+        (da.ones((10, 1)), da.ones(9), "y", "9 rows for X with 10 rows"),
         (
             unknown(da.ones((10, 1), chunks=5)),
             da.ones(10, chunks=10),
-            "2 blocks of unknown length.*compute_chunk_sizes",
+            "y",
+            "2 blocks of unknown length",
         ),
-        (da.ones((10, 1)), np.ones(10), r"y: got ndarray; .*from_array\(array, chunks=X.chunks\[0\]\)"),
-        (da.ones(10), da.ones(10), "X: got 1 axes.*reshape"),
-        (da.ones((10, 1), chunks=5, dtype=object), da.ones(10), "X: got 2 axes of object"),
-        (da.ones((10, 0)), da.ones(10), r"X: got shape \(10, 0\)"),
+        (da.ones((10, 1)), np.ones(10), "y", "ndarray"),
+        (da.ones(10), da.ones(10), "X", "1 axes"),
+        (da.ones((10, 1), chunks=5, dtype=object), da.ones(10), "X", "2 axes of object"),
+        (da.ones((10, 0)), da.ones(10), "X", "shape (10, 0)"),
     ],
 )
-def test_what_cannot_agree_is_refused(X, y, text):
-    with pytest.raises(RegardError, match=text):
+def test_what_cannot_agree_is_refused(X, y, argument, word):
+    with refuses(argument, word):
         align(X, y, None)
 
 

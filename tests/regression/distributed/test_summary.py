@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from tests.refuses import refuses
 
-from regard.errors import RegardError
 from regard.regression.distributed.summary import join, summarise
 
 
@@ -28,18 +27,17 @@ def test_blocks_join_to_the_whole():
 
 
 @pytest.mark.parametrize(
-    ("argument", "X", "y", "weight", "text"),
+    ("argument", "X", "y", "weight", "word"),
     [
-        ("X", [[1.0], [np.nan]], [1.0, 2.0], None, "X: got NaN or infinity"),
-        ("y", [[1.0], [2.0]], [1.0, np.inf], None, "y: got NaN or infinity"),
-        ("sample_weight", [[1.0], [2.0]], [1.0, 2.0], [1.0, -2.0], "sample_weight: got -2"),
+        ("X", [[1.0], [np.nan]], [1.0, 2.0], None, "NaN or infinity"),
+        ("y", [[1.0], [2.0]], [1.0, np.inf], None, "NaN or infinity"),
+        ("sample_weight", [[1.0], [2.0]], [1.0, 2.0], [1.0, -2.0], "-2"),
         ("y", [[1.0], [2.0]], [1.0], None, "2 rows of X, 1 of y and 2 weights"),
     ],
 )
-def test_a_block_that_cannot_be_used(argument, X, y, weight, text):
-    with pytest.raises(RegardError, match=text) as caught:
+def test_a_block_that_cannot_be_used(argument, X, y, weight, word):
+    with refuses(argument, word):
         summarise(np.array(X), np.array(y), None if weight is None else np.array(weight))
-    assert caught.value.argument == argument
 
 
 def test_nothing_at_all():

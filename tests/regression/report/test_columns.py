@@ -4,8 +4,8 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from tests.refuses import refuses
 
-from regard.errors import RegardError
 from regard.regression.report.columns import read
 
 WANTED = [("x", "a"), ("y", "b")]
@@ -45,34 +45,34 @@ def test_numbers_are_read_to_the_last_digit(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "argument", "word"),
     [
-        ("", r"^file: got data.csv, which is empty; needed a first line that names"),
-        (" \n\n", r"which is empty"),
-        ("\u00a0\n\x0c\n", r"which is empty"),
-        ('"\u00a0"\n', r"which is empty"),
-        (b"\xff\xfea,b", r"^file: got .*data.csv \(not UTF-8 text\)"),
-        ("A1,b\n1,2\n", r"^x: got 'a'; needed one of the columns 'A1', 'b'. Did you mean 'A1'\?"),
-        ("A,b\n1,2\n", r"^x: got 'a'; needed one of the columns 'A', 'b'. Did you mean 'A'\?"),
-        ("u,v\n1,2\n", r"^x: got 'a'; needed one of the columns 'u', 'v'. Names count as they are written."),
-        ("1,2\n3,4\n", r"^x: got 'a'; needed one of the columns '1', '2'. The first line must name the columns."),
-        ("a,a,b\n1,2,3\n", r"^x: got 'a', which 2 columns are called"),
-        ("a,b\n1,2\n3,four\n", r"^file: got 'four' in line 3 of data.csv, column 'b'; needed numbers. Choose"),
-        ("a;b\n1,5;2\n", r"^file: got '1,5' in line 2 of data.csv, column 'a'; .* decimal point"),
-        ("a,b\n1_000,2\n", r"^file: got '1_000' in line 2"),
-        ("a,b\n1,2,3\n", r"^file: got 3 cells in line 2 of data.csv; needed 2"),
-        ('a,b\n1,"2\n', r"^file: got data.csv: unexpected end of data; needed .* quotes closed"),
-        ("a,b\n1,\nNA,2\n3,4\ninf,5\n", r"^file: got 3 of 4 rows .* in 'a' or 'b': lines 2, 3, 5; .*--drop-missing"),
-        ("a,b\n1,nan\n3,4\n", r": line 2; needed a finite number"),
+        ("", "file", "data.csv, which is empty"),
+        (" \n\n", "file", "which is empty"),
+        ("\u00a0\n\x0c\n", "file", "which is empty"),
+        ('"\u00a0"\n', "file", "which is empty"),
+        (b"\xff\xfea,b", "file", "data.csv (not UTF-8 text)"),
+        ("A1,b\n1,2\n", "x", "one of the columns 'A1', 'b'"),
+        ("A,b\n1,2\n", "x", "one of the columns 'A', 'b'"),
+        ("u,v\n1,2\n", "x", "one of the columns 'u', 'v'"),
+        ("1,2\n3,4\n", "x", "one of the columns '1', '2'"),
+        ("a,a,b\n1,2,3\n", "x", "'a', which 2 columns are called"),
+        ("a,b\n1,2\n3,four\n", "file", "'four' in line 3 of data.csv, column 'b'"),
+        ("a;b\n1,5;2\n", "file", "'1,5' in line 2 of data.csv, column 'a'"),
+        ("a,b\n1_000,2\n", "file", "'1_000' in line 2"),
+        ("a,b\n1,2,3\n", "file", "3 cells in line 2 of data.csv"),
+        ('a,b\n1,"2\n', "file", "data.csv: unexpected end of data"),
+        ("a,b\n1,\nNA,2\n3,4\ninf,5\n", "file", "3 of 4 rows"),
+        ("a,b\n1,nan\n3,4\n", "file", ": line 2"),
     ],
 )
-def test_says_what_is_wrong_and_where(tmp_path, text, said):
-    with pytest.raises(RegardError, match=said):
+def test_says_what_is_wrong_and_where(tmp_path, text, argument, word):
+    with refuses(argument, word):
         read("file", file(tmp_path, text), WANTED)
 
 
 def test_names_only_the_first_of_many_lines(tmp_path):
-    with pytest.raises(RegardError, match=r"9 of 9 rows .*: lines 2, 3, 4, 5, 6, \.\.\.; needed"):
+    with refuses("file", "9 of 9 rows", ": lines 2, 3, 4, 5, 6,"):
         read("file", file(tmp_path, "a,b\n" + "1,\n" * 9), WANTED)
 
 
@@ -87,9 +87,9 @@ def test_drops_what_is_missing_when_asked(tmp_path):
 
 
 def test_a_file_that_is_not_there(tmp_path):
-    with pytest.raises(RegardError, match=r"^predict_at: got .*none.csv \(No such file or directory\)"):
+    with refuses("predict_at", "none.csv (No such file or directory)"):
         read("predict_at", tmp_path / "none.csv", WANTED)
-    with pytest.raises(RegardError, match=r"\(Is a directory\)"):
+    with refuses("file", "(Is a directory)"):
         read("file", tmp_path, WANTED)
 
 
@@ -97,14 +97,14 @@ def test_a_file_that_is_not_there(tmp_path):
 def test_separators_alone_are_an_empty_file(tmp_path, text):
     path = tmp_path / "table.csv"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(RegardError, match="which is empty"):
+    with refuses("file", "which is empty"):
         read("file", path, [("x", "x")])
 
 
 def test_a_column_is_asked_for_once(tmp_path):
     path = tmp_path / "table.csv"
     path.write_text("x,y\n1,2\n", encoding="utf-8")
-    with pytest.raises(RegardError, match="y: got 'x' a second time; needed a column of its own for each"):
+    with refuses("y", "'x' a second time", "a column of its own for each"):
         read("file", path, [("x", "x"), ("y", "x")])
 
 
@@ -122,5 +122,5 @@ def test_memory_is_that_of_the_chosen_columns(tmp_path):
 
 
 def test_a_line_that_is_too_long_is_refused(tmp_path):
-    with pytest.raises(RegardError, match=r"^file: got .*data.csv, with a line of more than 1,048,576 characters;"):
+    with refuses("file", "data.csv, with a line of more"):
         read("file", file(tmp_path, "a,b\n1," + "2" * 2**20), WANTED)

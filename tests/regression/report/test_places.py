@@ -3,9 +3,8 @@
 from pathlib import Path
 
 import numpy as np
-import pytest
+from tests.refuses import refuses
 
-from regard.errors import RegardError
 from regard.regression.report.places import elsewhere, grid_over
 from regard.regression.report.wishes import Wishes
 
@@ -22,7 +21,7 @@ def test_rows_of_another_file_by_the_names_of_x(tmp_path):
     wishes = Wishes(Path("data.csv"), ("a", "b"), "y", predict_at=other)
     assert elsewhere(wishes).tolist() == [[2.0, 1.0], [4.0, 3.0]]
     other.write_text("a,b\n", encoding="utf-8")
-    with pytest.raises(RegardError, match=r"^predict_at: got no row of numbers in other.csv"):
+    with refuses("predict_at", "no row of numbers in other.csv"):
         elsewhere(wishes)
 
 

@@ -3,9 +3,8 @@
 import csv
 
 import numpy as np
-import pytest
+from tests.refuses import refuses
 
-from regard.errors import RegardError
 from regard.regression.report import predictions
 from regard.regression.report.fitted import fit
 from regard.regression.report.wishes import Wishes
@@ -54,5 +53,5 @@ def test_a_file_that_cannot_be_written_is_refused(noisy, tmp_path):
     wishes = Wishes(noisy, ("x",), "y", bandwidth="0.5", predictions=tmp_path)
     fitted = fit(wishes)
     predicted = predictions.predict(wishes, fitted, None)
-    with pytest.raises(RegardError, match=r"^predictions: got .* \(Is a directory\); needed a file that can be"):
+    with refuses("predictions", "(Is a directory)", "a file that can be"):
         predictions.write(wishes, fitted, predicted)

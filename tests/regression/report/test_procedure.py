@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
+from tests.refuses import refuses
 
-from regard.errors import RegardError
 from regard.regression.report import Wishes, run
 
 
@@ -28,21 +28,21 @@ def test_three_columns_have_no_figure_and_it_says_so(noisy, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "argument", "word"),
     [
-        ({"out": "fit.jpeg"}, r"^out: got 'fit.jpeg'; needed a file name that ends in .svg, .png or .pdf"),
-        ({"kernel": "gausian"}, r"^kernel: got 'gausian'; needed one of gaussian, laplacian"),
-        ({"degree": 2}, r"^degree: got 2"),
-        ({"empty": "zero"}, r"^empty: got 'zero'"),
-        ({"predict_at": "noisy.csv", "x": ("z",)}, r"^x: got 'z'; needed one of the columns 'x', 'other'"),
+        ({"out": "fit.jpeg"}, "out", "'fit.jpeg'"),
+        ({"kernel": "gausian"}, "kernel", "'gausian'"),
+        ({"degree": 2}, "degree", "2"),
+        ({"empty": "zero"}, "empty", "'zero'"),
+        ({"predict_at": "noisy.csv", "x": ("z",)}, "x", "one of the columns 'x', 'other'"),
     ],
 )
-def test_nothing_is_written_or_told_where_something_is_wrong(noisy, tmp_path, capsys, changed, said):
+def test_nothing_is_written_or_told_where_something_is_wrong(noisy, tmp_path, capsys, changed, argument, word):
     for name in ("out", "predict_at"):
         if name in changed:
             changed = {**changed, name: tmp_path / changed[name]}
     wishes = replace(Wishes(noisy, ("x",), "y", predictions=tmp_path / "p.csv"), **changed)
-    with pytest.raises(RegardError, match=said):
+    with refuses(argument, word):
         run(wishes)
     assert capsys.readouterr().out == ""
     assert [path.name for path in tmp_path.iterdir()] == ["noisy.csv"]

@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
-import pytest
+from tests.refuses import refuses
 from tests.studio.conftest import small
 
-from regard.errors import RegardError
 from regard.studio.models.cache import Cache, cache_folder
 
 LOOKS_AT_IT = {
@@ -53,5 +52,5 @@ def test_dropping_touches_nothing_else(tmp_path):
 
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(RegardError, match=r"cache: got .*Not a directory.*Pass --cache with another folder"):
+    with refuses("cache", "Not a directory", "Pass --cache with another folder"):
         Cache(tmp_path / "file" / "models").check()

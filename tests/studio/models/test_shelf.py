@@ -6,7 +6,6 @@ import pytest
 from tests.refuses import refuses
 from tests.translation.models import random_model, save_model
 
-from regard.errors import RegardError
 from regard.studio.models.shelf import Book, Shelf, validation_of
 
 
@@ -31,7 +30,7 @@ def test_no_name_is_a_path(shelf, name):
 def test_a_damaged_folder_is_refused_at_once(tmp_path):
     folder = save_model(tmp_path / "model", random_model())
     (folder / "model.safetensors").write_bytes(b"nothing")
-    with pytest.raises(RegardError, match="model"):
+    with refuses(str(folder / "model.safetensors")):
         Shelf.of_folder(folder)
 
 

@@ -7,7 +7,6 @@ import pytest
 from tests.refuses import refuses
 from tests.translation.corpora.truth import check, said
 
-from regard.errors import RegardError
 from regard.translation.corpora import dates
 from regard.translation.corpora.dates import LOCALES, check_readings
 from regard.translation.corpora.example import Example
@@ -58,22 +57,20 @@ def test_the_seed_decides():
 
 @pytest.mark.parametrize("locales", [("de", "pl", "hr"), ("hr", "en", "pl")])
 def test_two_readings_are_refused(locales):
-    with pytest.raises(RegardError) as refusal:
+    with refuses("locales", "listopada 2000") as refusal:
         dates(train=1, valid=1, test=1, locales=locales)
-    assert "listopada 2000" in refusal.value.got
     assert refusal.value.repair == f"Leave out {' or '.join(sorted({'pl', 'hr'}, key=locales.index))}."
 
 
 def test_two_readings_in_the_examples_are_refused():
     once, again = Example("May 1", "2000-05-01", (), "a"), Example("May. 1", "2000-01-05", (), "b")
-    message = "got 'May 1', 2000-05-01 in a, and 'May. 1', 2000-01-05 in b; needed locales in which"
-    with pytest.raises(RegardError, match=message):
+    with refuses("locales", "'May 1', 2000-05-01 in a", "'May. 1', 2000-01-05 in b"):
         check_readings([once, again])
     check_readings([once, once])
 
 
 def test_months_without_names_are_refused():
-    with pytest.raises(RegardError, match=f"locales: got {NAMELESS}: months written M01 to M12"):
+    with refuses("locales", NAMELESS, "M01 to M12"):
         dates(locales=("en", NAMELESS))
 
 

@@ -7,7 +7,6 @@ import pytest
 from tests.refuses import refuses
 from tests.translation.models import random_model, save_model
 
-from regard.errors import RegardError
 from regard.translation.corpora import built_in
 from regard.translation.evaluation import report
 from regard.translation.evaluation.report import Wishes, run
@@ -71,21 +70,21 @@ def test_a_built_in_corpus_is_judged_by_its_test_part(folders, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("wishes", "said"),
+    ("wishes", "argument", "word"),
     [
-        ({}, "evaluate: got no test data; needed --source and --target, or --pairs, or --corpus"),
-        ({"corpus": "dates", "pairs": "x"}, "evaluate: got several test data"),
-        ({"source": "x"}, "target: got none; needed both --source and --target"),
-        ({"target": "x"}, "source: got none"),
-        ({"corpus": "daytes"}, "corpus: got 'daytes'; needed 'dates' or"),
-        ({"corpus": "lists", "language": "fr"}, "language: got fr; needed the corpus numbers. Leave it out."),
-        ({"pairs": "nowhere.tsv"}, r"pairs: got nowhere.tsv \(No such file or directory\)"),
-        ({"corpus": "lists", "tokenize": "words"}, "tokenize: got 'words'"),
-        ({"corpus": "lists", "figure": "x.gif"}, "figure: got 'x.gif'; needed a file name that ends in .svg"),
+        ({}, "evaluate", "no test data"),
+        ({"corpus": "dates", "pairs": "x"}, "evaluate", "several test data"),
+        ({"source": "x"}, "target", "none"),
+        ({"target": "x"}, "source", "none"),
+        ({"corpus": "daytes"}, "corpus", "'daytes'"),
+        ({"corpus": "lists", "language": "fr"}, "language", "the corpus numbers"),
+        ({"pairs": "nowhere.tsv"}, "pairs", "nowhere.tsv (No such file or directory)"),
+        ({"corpus": "lists", "tokenize": "words"}, "tokenize", "'words'"),
+        ({"corpus": "lists", "figure": "x.gif"}, "figure", "'x.gif'"),
     ],
 )
-def test_mistakes_are_found_before_a_model_is_loaded(wishes, said):
-    with pytest.raises(RegardError, match=said):
+def test_mistakes_are_found_before_a_model_is_loaded(wishes, argument, word):
+    with refuses(argument, word):
         run(Wishes(("no model",), **wishes))
 
 

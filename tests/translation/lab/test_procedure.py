@@ -8,7 +8,6 @@ from tests.refuses import refuses
 from tests.translation.lab.settings import DOT, tiny
 
 from regard import plots
-from regard.errors import RegardError
 from regard.plots import files
 from regard.translation.lab import costs, procedure, trial
 from regard.translation.lab.competitors import NONE
@@ -59,16 +58,16 @@ def test_one_seed_or_three(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "argument", "word"),
     [
-        ({"seeds": 0}, "^seeds: got 0; needed 1 or more"),
-        ({"workers": 0}, "^workers: got 0"),
-        ({"device": "nowhere"}, "^device: got 'nowhere'"),
-        ({"corpus": "poems"}, "^corpus: got 'poems'"),
+        ({"seeds": 0}, "seeds", "1 or more"),
+        ({"workers": 0}, "workers", "0"),
+        ({"device": "nowhere"}, "device", "'nowhere'"),
+        ({"corpus": "poems"}, "corpus", "'poems'"),
     ],
 )
-def test_what_is_wrong_is_refused_at_once(tmp_path, options, said):
-    with pytest.raises(RegardError, match=said):
+def test_what_is_wrong_is_refused_at_once(tmp_path, options, argument, word):
+    with refuses(argument, word):
         procedure.run(tmp_path, **options)
 
 

@@ -8,7 +8,6 @@ import sys
 import pytest
 from tests.refuses import refuses
 
-from regard.errors import RegardError
 from regard.translation.piping.outlets import Outlet, ReaderLeftError, outlet
 
 
@@ -39,8 +38,7 @@ def test_a_reader_that_leaves_is_no_error():
 
 
 def test_what_the_system_refuses_is_explained(tmp_path):
-    refused = pytest.raises(RegardError, match=r"output: got .*nowhere/x \(No such file or directory\); needed a file")
-    with refused, outlet("output", tmp_path / "nowhere" / "x"):
+    with refuses("output", "nowhere/x (No such file or directory)"), outlet("output", tmp_path / "nowhere" / "x"):
         pass
 
     class Full(io.BytesIO):
@@ -48,7 +46,7 @@ def test_what_the_system_refuses_is_explained(tmp_path):
             raise OSError(errno.ENOSPC, "No space left on device")
 
     for path, name in ((tmp_path / "x", "x"), (None, "standard output")):
-        with pytest.raises(RegardError, match=rf"output: got .*{name} \(No space left on device\)"):
+        with refuses("output", f"{name} (No space left on device)"):
             Outlet("output", path, Full()).write("x")
 
 

@@ -11,7 +11,6 @@ from tests.refuses import refuses
 from tests.translation.search import procedure
 from tests.translation.search.toys import Table, Toy, random_sources, random_table
 
-from regard.errors import RegardError
 from regard.translation.search import Effort, Stepped, beam, forced, greedy
 from regard.translation.symbols import BEGIN, END, PAD
 
@@ -274,19 +273,19 @@ def test_a_step_of_the_wrong_shape_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("options", "text"),
+    ("options", "argument", "word"),
     [
-        ({"beams": 0}, "beams: got 0; needed 1 or more"),
-        ({"beams": 2, "nbest": 3}, "nbest: got 3; needed 1 to 2, as many hypotheses as there are beams"),
-        ({"nbest": 0}, "nbest: got 0"),
-        ({"longest": 0}, "longest: got 0; needed a length of at least 1"),
-        ({"longest": torch.tensor([3, 3, 3])}, "longest: got .*one a sentence"),
-        ({"longest": 2.5}, "longest: got 2.5"),
-        ({"shortest": -1}, "shortest: got -1"),
-        ({"forbidden": (END,)}, r"forbidden: got \(3,\), with END among them"),
+        ({"beams": 0}, "beams", "1 or more"),
+        ({"beams": 2, "nbest": 3}, "nbest", "1 to 2, as many hypotheses as"),
+        ({"nbest": 0}, "nbest", "0"),
+        ({"longest": 0}, "longest", "a length of at least 1"),
+        ({"longest": torch.tensor([3, 3, 3])}, "longest", "one a sentence"),
+        ({"longest": 2.5}, "longest", "2.5"),
+        ({"shortest": -1}, "shortest", "-1"),
+        ({"forbidden": (END,)}, "forbidden", "(3,), with END among them"),
     ],
 )
-def test_bad_arguments_are_named(options, text):
+def test_bad_arguments_are_named(options, argument, word):
     table = random_table(2, 3, 5)
-    with pytest.raises(RegardError, match=text):
+    with refuses(argument, word):
         beam(table, table.state(), 2, **({"longest": 3} | options))

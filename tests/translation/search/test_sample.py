@@ -5,7 +5,6 @@ import torch
 from tests.refuses import refuses
 from tests.translation.search.toys import random_table
 
-from regard.errors import RegardError
 from regard.translation.search import Effort, Stepped, greedy, sample
 from regard.translation.search.sample import restrict
 from regard.translation.symbols import BEGIN, END, PAD
@@ -125,25 +124,25 @@ def test_nan_is_reported():
 
 
 @pytest.mark.parametrize(
-    ("options", "text"),
+    ("options", "argument", "word"),
     [
-        ({"count": 0}, "count: got 0; needed 1 or more"),
-        ({"temperature": 0.0}, "temperature: got 0.0; needed a number above 0. .*use greedy"),
-        ({"top_k": 0}, "top_k: got 0; needed 1 or more words"),
-        ({"top_p": 0.0}, "top_p: got 0.0; needed above 0, up to 1"),
-        ({"top_p": 1.5}, "top_p: got 1.5"),
-        ({"top_p": "x"}, "top_p: got 'x'"),
-        ({"top_k": 2.5}, "top_k: got 2.5"),
-        ({"count": 2.5}, "count: got 2.5"),
-        ({"count": True}, "count: got True"),
-        ({"temperature": "1"}, "temperature: got '1'"),
-        ({"length_penalty": float("nan")}, "length_penalty: got nan"),
-        ({"forbidden": 3}, "forbidden: got 3; needed a sequence of tokens"),
-        ({"forbidden": [-1]}, "forbidden: got -1; needed tokens, from 0 on"),
-        ({"forbidden": [1.5]}, "forbidden: got 1.5"),
+        ({"count": 0}, "count", "1 or more"),
+        ({"temperature": 0.0}, "temperature", "a number above 0"),
+        ({"top_k": 0}, "top_k", "1 or more words"),
+        ({"top_p": 0.0}, "top_p", "above 0, up to 1"),
+        ({"top_p": 1.5}, "top_p", "1.5"),
+        ({"top_p": "x"}, "top_p", "'x'"),
+        ({"top_k": 2.5}, "top_k", "2.5"),
+        ({"count": 2.5}, "count", "2.5"),
+        ({"count": True}, "count", "True"),
+        ({"temperature": "1"}, "temperature", "'1'"),
+        ({"length_penalty": float("nan")}, "length_penalty", "nan"),
+        ({"forbidden": 3}, "forbidden", "a sequence of tokens"),
+        ({"forbidden": [-1]}, "forbidden", "tokens, from 0 on"),
+        ({"forbidden": [1.5]}, "forbidden", "1.5"),
     ],
 )
-def test_bad_wishes_are_named(options, text):
+def test_bad_wishes_are_named(options, argument, word):
     table = random_table(1, 2, 5)
-    with pytest.raises(RegardError, match=text):
+    with refuses(argument, word):
         sample(table, table.state(), 1, longest=2, generator=seeded(), **options)

@@ -1,11 +1,9 @@
 """The recipe and the first model: what goes before what, and what fine-tuning keeps."""
 
-import pytest
 import torch
 from tests.refuses import refuses
 from tests.translation.models import random_model, save_model
 
-from regard.errors import RegardError
 from regard.translation.training.beginning import begin_from, choose_recipe, fine_tuned, fingerprint, load_beginning
 from regard.translation.training.recipe import Recipe
 
@@ -46,7 +44,7 @@ def test_its_dropout_may_change_and_nothing_else():
     assert fingerprint(begun.model) == fingerprint(init.model)
     for flags in ({"hidden": 24}, {"attention": "dot"}, {"source_unit": "words"}, {"unit": "lstm"}):
         (name, value), *_ = flags.items()
-        with pytest.raises(RegardError, match=f"{name}: got {value}, where --init model has .*Leave it out"):
+        with refuses(name, f"{value}, where --init model has", "Leave it out"):
             begin_from("model", recipe.with_flags(flags), init)
 
 

@@ -4,7 +4,6 @@ import pytest
 from tests.refuses import refuses
 from tests.translation.training.toys import make_corpus, make_pairs, make_recipe
 
-from regard.errors import RegardError
 from regard.translation.pairs import Pair
 from regard.translation.symbols import UNKNOWN
 from regard.translation.training.corpus import Corpus, learn_vocabularies
@@ -38,7 +37,7 @@ def test_another_refusal_of_a_vocabulary_stays_as_it_is():
 @pytest.mark.parametrize("part", ["train", "valid"])
 def test_an_empty_part_is_refused(part):
     parts = {"train": make_pairs(2), "valid": make_pairs(1)} | {part: ()}
-    with pytest.raises(RegardError, match=f"{part}: got no pairs in toy"):
+    with refuses(part, "no pairs in toy"):
         Corpus("toy", **parts)
 
 

@@ -12,8 +12,7 @@ from regard.translation.training.lock import NAME, only_here
 def test_a_second_one_is_refused_until_the_first_has_left(tmp_path):
     folder = tmp_path / "model" / "training"
     with only_here(folder):
-        said = "where another process is training; needed a folder of its own"
-        with pytest.raises(RegardError, match=said), only_here(folder):
+        with refuses("out", "where another process is training"), only_here(folder):
             pass
         with only_here(folder, wanted=False):  # shares the training of the one that holds it
             pass
@@ -66,12 +65,11 @@ def test_a_lock_that_was_removed_after_it_was_opened_is_not_ours(tmp_path, monke
         flock(file, how)
 
     monkeypatch.setattr(fcntl, "flock", too_late)
-    with pytest.raises(RegardError, match="where another process is training"), only_here(tmp_path):
+    with refuses("out", "where another process is training"), only_here(tmp_path):
         pass
 
 
 def test_where_no_folder_can_be_it_is_said(tmp_path):
     (tmp_path / "file").touch()
-    said = r"out: got .*file/training/lock \(Not a directory\); needed a folder"
-    with pytest.raises(RegardError, match=said), only_here(tmp_path / "file" / "training"):
+    with refuses("out", "file/training/lock (Not a directory)"), only_here(tmp_path / "file" / "training"):
         pass

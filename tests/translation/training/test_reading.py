@@ -6,7 +6,6 @@ import pytest
 from tests.refuses import refuses
 from tests.translation.training.toys import make_pairs, write_tsv
 
-from regard.errors import RegardError
 from regard.translation.training.reading import Sources, check, read
 
 PAIRS = make_pairs(300, longest=6)
@@ -83,33 +82,34 @@ def test_a_built_in_corpus_brings_its_parts():
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "argument", "word"),
     [
-        ({}, "train: got nothing to train on; needed --corpus, or --pairs, or --source and --target."),
-        ({"corpus": "dates", "pairs": "a"}, "train: got several corpora;"),
-        ({"pairs": "a", "source": "b", "target": "c"}, "train: got several corpora;"),
-        ({"source": "a"}, "target: got none; needed both --source and --target. Add --target."),
-        ({"target": "a"}, "source: got none; needed both --source and --target. Add --source."),
-        ({"pairs": "a", "valid_source": "b"}, "valid_target: got none; needed both --valid-source and --valid-target."),
+        ({}, "train", "nothing to train on"),
+        ({"corpus": "dates", "pairs": "a"}, "train", "several corpora"),
+        ({"pairs": "a", "source": "b", "target": "c"}, "train", "several corpora"),
+        ({"source": "a"}, "target", "none"),
+        ({"target": "a"}, "source", "none"),
+        ({"pairs": "a", "valid_source": "b"}, "valid_target", "none"),
         (
             {"pairs": "a", "valid_pairs": "b", "valid_source": "c", "valid_target": "d"},
-            "valid_pairs: got --valid-source too; needed one of them.",
+            "valid_pairs",
+            "--valid-source too",
         ),
-        ({"corpus": "dates", "language": "de"}, "language: got de; needed the corpus numbers."),
-        ({"source": "a", "target": "b", "reverse": True}, "reverse: got no --pairs; needed a file of two columns."),
-        ({"corpus": "dates", "valid_pairs": "a"}, "valid_pairs: got the corpus dates; needed pairs from files"),
-        ({"corpus": "dates", "valid_share": 0.5}, "valid_share: got the corpus dates; needed pairs from files"),
-        ({"corpus": "dates", "valid_target": "a"}, "valid_target: got the corpus dates; needed pairs from files"),
+        ({"corpus": "dates", "language": "de"}, "language", "the corpus numbers"),
+        ({"source": "a", "target": "b", "reverse": True}, "reverse", "no --pairs"),
+        ({"corpus": "dates", "valid_pairs": "a"}, "valid_pairs", "the corpus dates"),
+        ({"corpus": "dates", "valid_share": 0.5}, "valid_share", "the corpus dates"),
+        ({"corpus": "dates", "valid_target": "a"}, "valid_target", "the corpus dates"),
         (
             {"pairs": "a", "valid_share": 0},
-            "valid_share: got 0; needed a share of the pairs, or files, to validate on.",
+            "valid_share",
+            "a share of the pairs, or",
         ),
     ],
 )
-def test_what_does_not_go_together_is_named(given, said):
-    with pytest.raises(RegardError) as refusal:
+def test_what_does_not_go_together_is_named(given, argument, word):
+    with refuses(argument, word):
         check(Sources(**given))
-    assert str(refusal.value).startswith(said)
 
 
 @pytest.mark.parametrize("missing", ["pairs", "source", "target"])
@@ -119,7 +119,7 @@ def test_a_missing_file_to_validate_on_is_not_blamed_on_the_pairs_to_train_on(fi
     for name, path in paths.items():
         if name != f"valid_{missing}":
             path.write_text("one\n", encoding="utf-8")
-    with pytest.raises(RegardError, match=f"^valid_{missing}: got .*No such file"):
+    with refuses(f"valid_{missing}", "No such file"):
         read(Sources(pairs=file, **paths))
 
 
@@ -127,31 +127,26 @@ def test_files_without_a_pair_to_validate_on_are_named_with_their_flags(file, tm
     one, other = tmp_path / "one", tmp_path / "other"
     one.touch()
     other.touch()
-    for given, said in (
-        ({"valid_pairs": one}, f"valid_pairs: got no pairs in {one}; needed at least one pair to validate on."),
-        (
-            {"valid_source": one, "valid_target": other},
-            f"valid_source, valid_target: got no pairs in {one} and {other};",
-        ),
+    for given, files in (
+        ({"valid_pairs": one}, f"{one}"),
+        ({"valid_source": one, "valid_target": other}, f"{one} and {other}"),
     ):
-        with pytest.raises(RegardError) as refusal:
+        with refuses(", ".join(given), f"no pairs in {files}"):
             read(Sources(pairs=file, **given))
-        assert str(refusal.value).startswith(said)
 
 
 @pytest.mark.parametrize(
-    ("shares", "said"),
+    ("shares", "argument", "word"),
     [
-        ({"valid_share": -0.1}, "valid_share: got -0.1; needed a share from 0"),
-        ({"test_share": 1.0}, "test_share: got 1.0; needed a share from 0"),
-        ({"valid_share": 0.5, "test_share": 0.5}, "valid_share, test_share: got 0.5 and 0.5; needed less than 1"),
-        ({"valid_share": 1e-9}, "valid_share: got no pair for valid out of 300"),
+        ({"valid_share": -0.1}, "valid_share", "-0.1"),
+        ({"test_share": 1.0}, "test_share", "a share from 0"),
+        ({"valid_share": 0.5, "test_share": 0.5}, "valid_share, test_share", "0.5 and 0.5"),
+        ({"valid_share": 1e-9}, "valid_share", "no pair for valid out of 300"),
     ],
 )
-def test_shares_that_make_no_sense_are_named_by_their_flags(file, shares, said):
-    with pytest.raises(RegardError) as refusal:
+def test_shares_that_make_no_sense_are_named_by_their_flags(file, shares, argument, word):
+    with refuses(argument, word):
         read(Sources(pairs=file, **shares))
-    assert str(refusal.value).startswith(said)
 
 
 def test_a_corpus_that_is_not_built_in():

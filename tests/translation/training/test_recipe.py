@@ -4,7 +4,6 @@ import pytest
 from tests.refuses import refuses
 from tests.translation.training.toys import make_recipe
 
-from regard.errors import RegardError
 from regard.translation.model import Architecture
 from regard.translation.training.recipe import Data, Recipe, Training, table_of
 
@@ -25,38 +24,38 @@ def test_a_file_says_what_it_says_and_the_base_the_rest(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "argument", "word"),
     [
-        ("[training]\nepoch = 3", "training.epoch: got an unknown name; needed one of average,"),
-        ("[training]\nepoch = 3", "Did you mean epochs?"),
-        ("[data]\nqqqq = 3", "See `regard train --help`."),
-        ("[modle]\nhidden = 3", "recipe: got the table [modle]; needed the tables [model], [data] and [training]."),
-        ("[to_toml]\nhidden = 3", "recipe: got the table [to_toml];"),
-        ("hidden = 3", "recipe: got hidden, which is no table; needed the tables [model], [data] and [training]."),
-        ("training = 3", "recipe: got training, which is no table; needed the tables"),
-        ("a = " + "[" * 9999, "recipe.toml, nested too deeply; needed a TOML file."),
-        ("[training\n", "; needed a TOML file."),
-        ("[training]\nepochs = 2.5", "epochs: got 2.5; needed a whole number. Write 30."),
-        ("[training]\nepochs = 0", "epochs: got 0; needed a number of at least 1."),
-        ("[training]\nlearning_rate = 0", "learning_rate: got 0; needed a positive number."),
-        ("[training]\nlabel_smoothing = 1.0", "label_smoothing: got 1.0; needed a share below 1."),
-        ("[training]\ndecay = 'steps'", "decay: got 'steps'; needed one of none, linear, cosine, inverse_sqrt."),
-        ("[training]\nseed = true", "seed: got True; needed a whole number."),
-        ("[training]\nclip = nan", "clip: got nan; needed a number of at least 0."),
-        ("[training]\nvalidate_every = 11", "patience: got 10; needed at least validate_every=11."),
+        ("[training]\nepoch = 3", "training.epoch", "an unknown name"),
+        ("[training]\nepoch = 3", "training.epoch", "Did you mean epochs?"),
+        ("[data]\nqqqq = 3", "data.qqqq", "See `regard train --help`"),
+        ("[modle]\nhidden = 3", "recipe", "the table [modle]"),
+        ("[to_toml]\nhidden = 3", "recipe", "the table [to_toml]"),
+        ("hidden = 3", "recipe", "hidden, which is no table"),
+        ("training = 3", "recipe", "training, which is no table"),
+        ("a = " + "[" * 9999, "recipe", ".toml, nested too deeply"),
+        ("[training\n", "recipe", "a TOML file"),
+        ("[training]\nepochs = 2.5", "epochs", "a whole number"),
+        ("[training]\nepochs = 0", "epochs", "a number of at least 1"),
+        ("[training]\nlearning_rate = 0", "learning_rate", "a positive number"),
+        ("[training]\nlabel_smoothing = 1.0", "label_smoothing", "a share below 1"),
+        ("[training]\ndecay = 'steps'", "decay", "'steps'"),
+        ("[training]\nseed = true", "seed", "True"),
+        ("[training]\nclip = nan", "clip", "a number of at least 0"),
+        ("[training]\nvalidate_every = 11", "patience", "at least validate_every=11"),
         (
             "[data]\nbpe_dropout = 0.1\nsource_unit = 'words'\ntarget_unit = 'words'",
-            "bpe_dropout: got 0.1; needed subwords",
+            "bpe_dropout",
+            "subwords",
         ),
-        ("[model]\njoint = true\n[data]\nsource_unit = 'words'", "source_unit: got words and bpe; needed one unit"),
+        ("[model]\njoint = true\n[data]\nsource_unit = 'words'", "source_unit", "words and bpe"),
     ],
 )
-def test_what_is_wrong_is_named(tmp_path, text, said):
+def test_what_is_wrong_is_named(tmp_path, text, argument, word):
     path = tmp_path / "recipe.toml"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(RegardError) as refusal:
+    with refuses(argument, word):
         Recipe.read(path)
-    assert said in str(refusal.value)
 
 
 def test_a_byte_order_mark_is_left_out(tmp_path):

@@ -3,7 +3,6 @@
 import pytest
 from tests.refuses import refuses
 
-from regard.errors import RegardError
 from regard.translation.vocabularies import Characters, Subwords, Words, learn, load
 
 TEXTS = ["a cat and a cab"] * 4
@@ -25,7 +24,7 @@ def test_options_reach_the_unit():
 
 @pytest.mark.parametrize("unit", ["bpe", "characters", "words"])
 def test_room_for_more_than_the_symbols(unit):
-    with pytest.raises(RegardError, match="size: got 4; needed more than 4"):
+    with refuses("size", "4", "more than 4"):
         learn(unit, TEXTS, 4)
 
 

@@ -5,7 +5,6 @@ import json
 import pytest
 from tests.refuses import refuses
 
-from regard.errors import RegardError
 from regard.translation.symbols import UNKNOWN
 from regard.translation.vocabularies import Characters, Words
 
@@ -33,35 +32,34 @@ def test_texts_are_normalised_before_they_are_learnt():
 @pytest.mark.parametrize("cls", [Characters, Words])
 def test_no_dropout(cls):
     vocabulary = cls.learn(TEXTS)
-    with pytest.raises(RegardError, match=f"dropout: got 0.1 for {cls.unit}; needed 0"):
+    with refuses("dropout", f"0.1 for {cls.unit}"):
         vocabulary.encode_all(TEXTS, dropout=0.1)
 
 
 @pytest.mark.parametrize(("texts", "least"), [([], 1), ([" "], 1), (["a b"], 2)])
 def test_nothing_to_learn_from(texts, least):
-    with pytest.raises(RegardError, match=f"texts: got no words that occur {least} times or more"):
+    with refuses("texts", f"no words that occur {least} times or more"):
         Words.learn(texts, least=least)
 
 
 @pytest.mark.parametrize(
-    ("stored", "got"),
+    ("stored", "argument", "word"),
     [
-        ({"unit": "words", "tokens": ["a", "a"]}, "the token 'a' twice"),
-        ({"unit": "words", "tokens": ["a", "b c"]}, "the token 'b c'"),
-        ({"unit": "words", "tokens": [""]}, "the token ''"),
-        ({"unit": "words", "tokens": ["a", 1]}, "tokens that are not a list of strings"),
-        ({"unit": "words", "tokens": "abc"}, "tokens that are not a list of strings"),
-        ({"unit": "words"}, "JSON of something else"),
-        ({"unit": "words", "tokens": [], "more": 1}, "JSON of something else"),
-        ({"unit": ["words"], "tokens": []}, "JSON of something else"),
-        ({"unit": "characters", "tokens": ["a"]}, "JSON of something else"),
-        (["a"], "JSON of something else"),
+        ({"unit": "words", "tokens": ["a", "a"]}, "vocabulary", "the token 'a' twice"),
+        ({"unit": "words", "tokens": ["a", "b c"]}, "vocabulary", "the token 'b c'"),
+        ({"unit": "words", "tokens": [""]}, "vocabulary", "the token ''"),
+        ({"unit": "words", "tokens": ["a", 1]}, "vocabulary", "tokens that are not a list of strings"),
+        ({"unit": "words", "tokens": "abc"}, "vocabulary", "tokens that are not a list of strings"),
+        ({"unit": "words"}, "vocabulary", "JSON of something else"),
+        ({"unit": "words", "tokens": [], "more": 1}, "vocabulary", "JSON of something else"),
+        ({"unit": ["words"], "tokens": []}, "vocabulary", "JSON of something else"),
+        ({"unit": "characters", "tokens": ["a"]}, "vocabulary", "JSON of something else"),
+        (["a"], "vocabulary", "JSON of something else"),
     ],
 )
-def test_stored_tokens_are_checked(stored, got):
-    with pytest.raises(RegardError) as refusal:
+def test_stored_tokens_are_checked(stored, argument, word):
+    with refuses(argument, word):
         Words.from_bytes(json.dumps(stored).encode())
-    assert refusal.value.got == got
 
 
 @pytest.mark.parametrize("data", [b"", b"[" * 100_000, b'"\xff"', b"NaN,", b'{"unit": "words", "tokens": ["\\ud800"]}'])
