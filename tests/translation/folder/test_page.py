@@ -54,7 +54,7 @@ def test_a_flipped_or_cut_page_is_refused(data):
         written[place] ^= data.draw(st.integers(1, 255))
     else:
         written = written[:place]
-    with pytest.raises(RegardError, match="^here"):  # not `refuses`: each draw has a text of its own
+    with pytest.raises(RegardError, match=r"^here"):  # not `refuses`: each draw has a text of its own
         Page.from_bytes(bytes(written), "here")
 
 
