@@ -2,6 +2,7 @@
 
 import os
 import warnings
+from contextlib import ExitStack
 
 if not os.environ.get("REGARD_TEST_DEVICE"):
     os.environ["TRITON_INTERPRET"] = "1"  # without a GPU its kernels run in Triton's interpreter
@@ -28,6 +29,15 @@ settings.load_profile("regard")
 @pytest.fixture(autouse=True)
 def _seed():
     torch.manual_seed(20240229)
+
+
+@pytest.fixture
+def set_limits():
+    """A function that overrides limits until the test ends, as `regard.testing.limits` does inside a block."""
+    from regard.testing import limits
+
+    with ExitStack() as stack:
+        yield lambda **values: stack.enter_context(limits(**values))
 
 
 # --- tests/refusals.txt: the texts of all refusals that tests expect ------------------------------------------------

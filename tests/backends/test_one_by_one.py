@@ -37,8 +37,8 @@ WHOLE = {
 
 
 @pytest.fixture(autouse=True)
-def _everything_is_enough(monkeypatch):
-    monkeypatch.setattr(one_by_one, "ENOUGH_PAIRS", (0, 0))
+def _everything_is_enough(monkeypatch, set_limits):
+    set_limits(example_pairs=0)
     monkeypatch.setattr(one_by_one, "FEW_NUMBERS", 0)
 
 
@@ -148,8 +148,8 @@ def test_few_pairs_are_one_call(monkeypatch, calls):
             calls.clear()
 
 
-def test_long_causal_padding_needs_no_matrix(monkeypatch):
-    monkeypatch.setattr(torch_sdpa, "MOST_ENTRIES", 3 * TOKENS**2 - 1)
+def test_long_causal_padding_needs_no_matrix(set_limits):
+    set_limits(mask_entries=3 * TOKENS**2 - 1)
     tokens = drawn(3, 2)
     assert regard.why(*tokens, mask=CUT["causal"][0]).backend == "torch"
     assert regard.why(*tokens, mask=WHOLE["padding before, causal"]).backend != "torch"

@@ -14,7 +14,7 @@ from tests.bounds import assert_close, band, error
 
 import regard
 from regard import Mask
-from regard.backends import ragged, torch_sdpa
+from regard.backends import ragged
 from regard.backends.choice import BACKENDS
 from regard.backends.problem import Problem
 from regard.masks import tensors
@@ -74,7 +74,7 @@ def flash(query, key, value, starts, edges, queries, keys, dropout, causal, debu
 
 
 @pytest.fixture(autouse=True)
-def kernels(monkeypatch):
+def kernels(monkeypatch, set_limits):
     """The names of the kernels that ran: the real ones on a GPU, and else the stand-ins."""
     ran = []
 
@@ -84,7 +84,7 @@ def kernels(monkeypatch):
     ours = {"EFFICIENT": efficient, "FLASH": flash}
     for name in ours:
         monkeypatch.setattr(ragged, name, watched(name, getattr(ragged, name) if ON_GPU else ours[name]))
-    monkeypatch.setattr(ragged, "FEW_PAIRS", dict.fromkeys(ragged.DTYPES, (0, 0)))
+    set_limits(varlen_pairs=0)
     if not ON_GPU:
         monkeypatch.setattr(ragged, "DEVICE", "cpu")
         monkeypatch.setattr(ragged, "_has_kernels", lambda device: True)
@@ -262,8 +262,8 @@ def words(monkeypatch):
 
 @pytest.mark.parametrize("mask", ["lengths", "causal", "causal first"])
 @pytest.mark.parametrize("score", ["scaled_dot", regard.scores.ScaledDot(0.3), "cosine"])
-def test_the_operator_takes_it(mask, score, words, kernels, monkeypatch):
-    monkeypatch.setattr(torch_sdpa, "MOST_ENTRIES", 0)  # a mask over queries and keys is not made
+def test_the_operator_takes_it(mask, score, words, kernels, set_limits):
+    set_limits(mask_entries=0)  # a mask over queries and keys is not made
     tokens = drawn()
     wide = [x.detach().double().requires_grad_() for x in tokens]
     ways = ((tokens, "auto"), (tokens, "reference"), (wide, "reference"))
@@ -406,9 +406,9 @@ def test_the_kernels_of_this_torch_are_called_as_they_want(name):
 @pytest.mark.parametrize("learns", [False, True])
 @pytest.mark.parametrize("few", [0, 2**30], ids=["kernels", "a matrix"])
 @pytest.mark.parametrize("made", ["before", "and used before", "inside"])
-def test_a_recorded_graph_outlives_its_mask(learns, few, made, monkeypatch):
+def test_a_recorded_graph_outlives_its_mask(learns, few, made, set_limits):
     """It holds what it reads; a mask that is made inside of it is made anew, of the lengths of each replay."""
-    monkeypatch.setattr(ragged, "FEW_PAIRS", dict.fromkeys(ragged.DTYPES, (few, few)))
+    set_limits(varlen_pairs=few)
     tokens, lengths = drawn(), torch.tensor([1, 4, 11])
     before = Mask.lengths(lengths)
 

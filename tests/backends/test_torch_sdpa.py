@@ -141,8 +141,8 @@ def test_it_refuses_to_round_a_bias(dtype):
     assert regard.attend(*tokens, bias=torch.zeros(KEYS, dtype=dtype), backend="torch").dtype == dtype
 
 
-def test_it_refuses_to_materialise_a_large_mask(monkeypatch):
-    monkeypatch.setattr(torch_sdpa, "MOST_ENTRIES", QUERIES * KEYS - 1)
+def test_it_refuses_to_materialise_a_large_mask(set_limits):
+    set_limits(mask_entries=QUERIES * KEYS - 1)
     window = Mask.window(1, 1, align="top_left")
     with refuses("backend", f"{QUERIES * KEYS} entries"):
         regard.attend(*drawn(2, 3), mask=window, backend="torch")
@@ -150,18 +150,18 @@ def test_it_refuses_to_materialise_a_large_mask(monkeypatch):
 
 
 @pytest.mark.parametrize("mask", [Mask.causal(), Mask.keep(torch.ones(6, 6, dtype=torch.bool))], ids=str)
-def test_a_mask_counts_with_the_axes_of_its_bias(monkeypatch, mask):
+def test_a_mask_counts_with_the_axes_of_its_bias(set_limits, mask):
     query, bias = tokens(6, DIM, 2, 3), torch.zeros(3, 1, 6, dtype=torch.float64)
-    monkeypatch.setattr(torch_sdpa, "MOST_ENTRIES", 3 * 36)
+    set_limits(mask_entries=3 * 36)
     assert regard.why(query, query, query, mask=mask, bias=bias).backend == "torch"
-    monkeypatch.setattr(torch_sdpa, "MOST_ENTRIES", 3 * 36 - 1)
+    set_limits(mask_entries=3 * 36 - 1)
     with refuses("backend", "108"):
         regard.attend(query, query, query, mask=mask, bias=bias, backend="torch")
 
 
-def test_a_bias_of_queries_makes_a_matrix_of_padding(monkeypatch):
+def test_a_bias_of_queries_makes_a_matrix_of_padding(set_limits):
     query, mask = tokens(6, DIM, 2), Mask.lengths(torch.tensor([4, 6]))
-    monkeypatch.setattr(torch_sdpa, "MOST_ENTRIES", 2 * 36 - 1)
+    set_limits(mask_entries=2 * 36 - 1)
     assert regard.why(query, query, query, mask=mask, bias=torch.zeros(1, 6).double()).backend == "torch"
     with refuses("backend", "72"):
         regard.attend(query, query, query, mask=mask, bias=torch.zeros(6, 1).double(), backend="torch")
@@ -193,11 +193,11 @@ def test_no_call_on_a_cpu_holds_all_weights(monkeypatch, value_dim, strided, gro
     assert_equal_with_gradients(ours, regard.attend(*given, backend="reference"), leaves)
 
 
-def test_on_a_cpu_many_weights_are_not_dropped_in_one_piece(monkeypatch):
+def test_on_a_cpu_many_weights_are_not_dropped_in_one_piece(set_limits):
     query = tokens(6, DIM, 2)
-    monkeypatch.setattr(torch_sdpa, "MOST_ENTRIES", 2 * 36)
+    set_limits(mask_entries=2 * 36)
     assert regard.why(query, query, query, dropout=0.1).backend == "torch"
-    monkeypatch.setattr(torch_sdpa, "MOST_ENTRIES", 2 * 36 - 1)
+    set_limits(mask_entries=2 * 36 - 1)
     assert regard.why(query, query, query).backend == "torch"
     with refuses("backend", "72"):
         regard.attend(query, query, query, dropout=0.1, backend="torch")

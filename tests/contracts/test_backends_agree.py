@@ -10,7 +10,6 @@ from tests.refuses import refuses
 
 import regard
 from regard.backends import choice
-from regard.backends.blocked import sweep
 from regard.backends.blocked.additive import AdditiveTiles
 from regard.backends.blocked.chunks import ChunkTiles
 from regard.backends.blocked.loops import LoopTiles
@@ -40,14 +39,12 @@ CASES = [
 
 
 @pytest.fixture(autouse=True)
-def _small_tiles(monkeypatch):
+def _small_tiles(set_limits):
     """The smallest tiles there are, 16 queries by 64 keys: every case has several and a ragged last one.
 
     Scores are formed again in the backward pass, as those of long inputs are.
     """
-    for device in sweep.TILE_ELEMENTS:
-        monkeypatch.setitem(sweep.TILE_ELEMENTS, device, 1)
-    monkeypatch.setattr(sweep, "MOST_KEPT", 0)
+    set_limits(tile_pairs=1, kept_scores=0)
 
 
 @pytest.mark.parametrize(("backend", "case"), CASES)

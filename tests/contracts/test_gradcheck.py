@@ -8,7 +8,6 @@ from tests.refuses import refuses
 from torch.autograd import gradcheck, gradgradcheck
 
 import regard
-from regard.backends.blocked import checkpointed
 from regard.backends.blocked.sweep import Sweep
 from regard.scores.names import KERNELS, WITH_SIZES, WITHOUT_SIZES
 
@@ -21,12 +20,10 @@ NAMES = [name for name in SCORES if f"{name} learnable" not in SCORES]
 
 
 @pytest.fixture(autouse=True)
-def _tiny_tiles(monkeypatch):
+def _tiny_tiles(monkeypatch, set_limits):
     """One query by two keys: every case has four tiles, two of them ragged."""
     monkeypatch.setattr(Sweep, "_tile_shape", lambda self: (1, 2))
-    for device in checkpointed.BLOCK_ELEMENTS:
-        monkeypatch.setitem(checkpointed.BLOCK_ELEMENTS, device, 1)
-    monkeypatch.setattr(checkpointed, "FEWEST_QUERIES", 1)
+    set_limits(row_block_elements=1, row_block_queries=1)
 
 
 def randn(*shape, scale=1.0):

@@ -11,7 +11,6 @@ from torch.func import functional_call, grad, vmap
 
 import regard
 from regard import Mask
-from regard.backends.blocked import checkpointed
 from regard.backends.blocked.loops import has_compiler
 from regard.scores import Additive, Gaussian, ScaledDot
 from regard.scores.names import WITHOUT_SIZES
@@ -212,9 +211,8 @@ def test_a_caller_compiles_whole_forward_and_backward(backend):
         assert_close(left, right)
 
 
-def test_records_merges_and_callables_in_blocks_compile(monkeypatch):
-    monkeypatch.setitem(checkpointed.BLOCK_ELEMENTS, "cpu", 1)
-    monkeypatch.setattr(checkpointed, "FEWEST_QUERIES", 2)
+def test_records_merges_and_callables_in_blocks_compile(set_limits):
+    set_limits(row_block_elements=1, row_block_queries=2)
     weight = torch.randn(4, 4, dtype=torch.float64, requires_grad=True)
     leaves = [x.requires_grad_() for x in drawn(2)]
 

@@ -14,7 +14,6 @@ from tests.refuses import refuses
 import regard
 from regard import Mask
 from regard.backends import equations
-from regard.backends.blocked import checkpointed
 from regard.pooling import Attended
 
 BACKENDS = ("reference", "blocked")
@@ -118,7 +117,7 @@ def everything(record):
 
 
 @pytest.mark.parametrize("score", ["gaussian learnable", "additive", "biweight"])
-def test_many_blocks_give_what_one_block_gives_gradients_included(score, monkeypatch):
+def test_many_blocks_give_what_one_block_gives_gradients_included(score, set_limits):
     def results():
         record, call = record_of(Case(score, "keep", torch.float64, QUERIES, KEYS))
         found = everything(record)
@@ -128,8 +127,7 @@ def test_many_blocks_give_what_one_block_gives_gradients_included(score, monkeyp
         return *found, *torch.autograd.grad(found, leaves, cotangents, allow_unused=True, materialize_grads=True)
 
     one = results()
-    monkeypatch.setitem(checkpointed.BLOCK_ELEMENTS, "cpu", 1)
-    monkeypatch.setattr(checkpointed, "FEWEST_QUERIES", 1)
+    set_limits(row_block_elements=1, row_block_queries=1)
     for found, expected in zip(results(), one, strict=True):
         assert expected.isfinite().all()
         bounds.assert_close(found, expected, bounds.roundings(expected, 256))
@@ -137,9 +135,8 @@ def test_many_blocks_give_what_one_block_gives_gradients_included(score, monkeyp
 
 @pytest.mark.parametrize("method", ["scores", "weights", "entropy", "key_mass", "top"])
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_every_method_is_differentiable(backend, method, monkeypatch):
-    monkeypatch.setitem(checkpointed.BLOCK_ELEMENTS, "cpu", 1)
-    monkeypatch.setattr(checkpointed, "FEWEST_QUERIES", 1)
+def test_every_method_is_differentiable(backend, method, set_limits):
+    set_limits(row_block_elements=1, row_block_queries=1)
     query, key = (torch.randn(n, 2, dtype=torch.float64).requires_grad_() for n in (3, 4))
     bias = torch.randn(4, dtype=torch.float64).requires_grad_()
 
@@ -286,9 +283,9 @@ def test_slices_of_a_batch_are_of_whole_numbers(batch):
         record.weights(batch=batch)
 
 
-def test_blocks_of_a_merge_count_the_keys_of_all_its_parts(monkeypatch):
+def test_blocks_of_a_merge_count_the_keys_of_all_its_parts(monkeypatch, set_limits):
     """A sink or a prefix of one key, merged before a long part, must not set the size of a block."""
-    monkeypatch.setitem(checkpointed.BLOCK_ELEMENTS, "cpu", 2**12)
+    set_limits(row_block_elements=2**12)
     tokens = torch.randn(64, 3)
     parts = [regard.inspect(tokens, tokens[at], tokens[at], "gaussian") for at in (slice(0, 1), slice(1, 64))]
     heights, scores = [], equations.scores

@@ -14,7 +14,6 @@ from torch import Tensor
 
 import regard
 from regard import testing
-from regard.backends.blocked import sweep
 from regard.shapes import accumulation_dtype
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's, where a GPU is silent
@@ -70,9 +69,8 @@ ADVERSARIES: dict[str, Callable[[torch.dtype], Tokens]] = {
 
 
 @pytest.fixture(autouse=True)
-def _small_tiles(monkeypatch):
-    for device in sweep.TILE_ELEMENTS:
-        monkeypatch.setitem(sweep.TILE_ELEMENTS, device, 1)
+def _small_tiles(set_limits):
+    set_limits(tile_pairs=1)
 
 
 def score_of(name: str, dtype: torch.dtype, rounded: torch.dtype) -> regard.scores.Score | str:

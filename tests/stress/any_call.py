@@ -22,8 +22,8 @@ from tests.stress.calls import (
 )
 
 import regard
-from regard.backends.blocked import sweep
 from regard.shapes import accumulation_dtype
+from regard.testing import limits
 
 
 def calls(names=NAMES, biases=BIASES):
@@ -58,8 +58,7 @@ def _of(choices, number):
 @pytest.fixture(autouse=True, scope="module")
 def _small_tiles():
     """16 queries by 64 keys: 67 keys are two tiles."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sweep.TILE_ELEMENTS, "cpu", 1)
+    with limits(tile_pairs=1):
         yield
 
 

@@ -38,7 +38,7 @@ def by_tanh(query, key, weight):
 
 
 @pytest.fixture(params=[2**11, 2**15, 2**21, "units", "loops"])
-def way(request, monkeypatch):
+def way(request, monkeypatch, set_limits):
     """Chunks of a few pairs, of some rows and of the whole tile, the last ones shorter; unit by unit; or loops."""
     if request.param == "loops":
         return LoopTiles
@@ -46,7 +46,7 @@ def way(request, monkeypatch):
         take_units(monkeypatch)
         monkeypatch.setattr(chunks, "SUMMED", 16)
     else:
-        monkeypatch.setitem(chunks.CHUNK, "cpu", request.param)
+        set_limits(additive_chunk_elements=request.param)
     return ChunkTiles
 
 
@@ -151,9 +151,9 @@ def test_one_wild_token_leaves_the_others_alone(garbage, way):
 @pytest.mark.parametrize("most", [2**12, 2**16])
 @pytest.mark.parametrize("heads", [1, 3])
 @pytest.mark.parametrize("learns", [False, True])
-def test_no_tensor_has_more_numbers_with_a_hidden_axis_than_a_chunk(most, heads, learns, monkeypatch):
+def test_no_tensor_has_more_numbers_with_a_hidden_axis_than_a_chunk(most, heads, learns, set_limits):
     """The textbook form would hold a number for each of the tile's pairs and 64 hidden units."""
-    monkeypatch.setitem(chunks.CHUNK, "cpu", most)
+    set_limits(additive_chunk_elements=most)
     query, key, weight = drawn(1.0, 64, torch.float32, heads)
     tiles = ChunkTiles([query[:1], key[:1], weight], [learns] * 3)
     largest = 0

@@ -8,15 +8,15 @@ from tests import bounds
 
 import regard
 from regard import Mask
-from regard.backends.blocked import bounded, sweep
+from regard.backends.blocked import bounded
 from regard.scores.names import KERNELS
 
 DTYPES = [torch.float32, torch.float64]
 
 
 @pytest.fixture(autouse=True)
-def _small_tiles(monkeypatch):
-    monkeypatch.setitem(sweep.TILE_ELEMENTS, "cpu", 1)
+def _small_tiles(set_limits):
+    set_limits(tile_pairs=1)
 
 
 @pytest.fixture

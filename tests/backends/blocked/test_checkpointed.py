@@ -17,16 +17,14 @@ def problem_of(queries, keys=7, dim=3, score="gaussian", batch=2):
 
 
 @pytest.mark.parametrize("elements", [1, 43, 210, 10**6])
-def test_blocks_cover_every_query_once_in_order(elements, monkeypatch):
-    monkeypatch.setitem(checkpointed.BLOCK_ELEMENTS, "cpu", elements)
-    monkeypatch.setattr(checkpointed, "FEWEST_QUERIES", 1)
+def test_blocks_cover_every_query_once_in_order(elements, set_limits):
+    set_limits(row_block_elements=elements, row_block_queries=1)
     rows = [row for block in row_blocks(problem_of(13)) for row in range(block.start, block.stop)]
     assert rows == list(range(13))
 
 
-def test_a_block_keeps_to_its_budget(monkeypatch):
-    monkeypatch.setitem(checkpointed.BLOCK_ELEMENTS, "cpu", 4 * 2 * 7 * 3 + 1)
-    monkeypatch.setattr(checkpointed, "FEWEST_QUERIES", 1)
+def test_a_block_keeps_to_its_budget(set_limits):
+    set_limits(row_block_elements=4 * 2 * 7 * 3 + 1, row_block_queries=1)
     assert [block.stop - block.start for block in row_blocks(problem_of(13))] == [4, 4, 4, 1]
 
 
@@ -34,9 +32,8 @@ def test_no_queries_are_one_empty_block():
     assert row_blocks(problem_of(0)) == [slice(0, 0)]
 
 
-def test_without_gradients_nothing_is_recomputed(monkeypatch):
-    monkeypatch.setitem(checkpointed.BLOCK_ELEMENTS, "cpu", 1)
-    monkeypatch.setattr(checkpointed, "FEWEST_QUERIES", 1)
+def test_without_gradients_nothing_is_recomputed(monkeypatch, set_limits):
+    set_limits(row_block_elements=1, row_block_queries=1)
     monkeypatch.setattr(checkpointed, "checkpoint", None)
     with torch.no_grad():
         parts = by_rows(lambda rows: (torch.tensor(rows.start),), problem_of(3))
@@ -44,7 +41,7 @@ def test_without_gradients_nothing_is_recomputed(monkeypatch):
 
 
 @pytest.mark.parametrize("elements", [1, 100])
-def test_any_number_of_blocks_gives_the_result_of_one(elements, monkeypatch):
+def test_any_number_of_blocks_gives_the_result_of_one(elements, set_limits):
     query, key, value = (torch.randn(2, n, 3, dtype=torch.float64).requires_grad_() for n in (13, 7, 7))
     scale = torch.randn((), dtype=torch.float64, requires_grad=True)
 
@@ -54,15 +51,13 @@ def test_any_number_of_blocks_gives_the_result_of_one(elements, monkeypatch):
         return record.output, record.log_mass, *torch.autograd.grad(loss, (query, key, value, scale))
 
     whole = results()
-    monkeypatch.setitem(checkpointed.BLOCK_ELEMENTS, "cpu", elements)
-    monkeypatch.setattr(checkpointed, "FEWEST_QUERIES", 1)
+    set_limits(row_block_elements=elements, row_block_queries=1)
     for found, expected in zip(results(), whole, strict=True):
         bounds.assert_close(found, expected, bounds.roundings(expected, 64))
 
 
-def test_a_callable_bias_gets_the_positions_of_its_block(monkeypatch):
-    monkeypatch.setitem(checkpointed.BLOCK_ELEMENTS, "cpu", 1)
-    monkeypatch.setattr(checkpointed, "FEWEST_QUERIES", 1)
+def test_a_callable_bias_gets_the_positions_of_its_block(set_limits):
+    set_limits(row_block_elements=1, row_block_queries=1)
     asked = []
 
     def bias(queries, keys):
@@ -73,7 +68,7 @@ def test_a_callable_bias_gets_the_positions_of_its_block(monkeypatch):
     assert asked == [([0], [0, 1]), ([1], [0, 1]), ([2], [0, 1])]
 
 
-def test_only_one_block_of_a_callable_is_alive_at_a_time(monkeypatch):
+def test_only_one_block_of_a_callable_is_alive_at_a_time(set_limits):
     """What autograd saves between forward and backward does not grow with queries times keys."""
 
     def saved(queries):
@@ -89,15 +84,13 @@ def test_only_one_block_of_a_callable_is_alive_at_a_time(monkeypatch):
             regard.attend(query, key, key, lambda q, k: (q @ k.mT).tanh(), backend="blocked")
         return kept
 
-    monkeypatch.setitem(checkpointed.BLOCK_ELEMENTS, "cpu", 97 * 3 * 4)
-    monkeypatch.setattr(checkpointed, "FEWEST_QUERIES", 1)
+    set_limits(row_block_elements=97 * 3 * 4, row_block_queries=1)
     assert saved(16) < 97 * 16
 
 
 @pytest.mark.parametrize("part", ["score", "bias"])
-def test_code_that_draws_numbers_draws_the_same_ones_backward(monkeypatch, part):
-    monkeypatch.setitem(checkpointed.BLOCK_ELEMENTS, "cpu", 1)
-    monkeypatch.setattr(checkpointed, "FEWEST_QUERIES", 1)
+def test_code_that_draws_numbers_draws_the_same_ones_backward(set_limits, part):
+    set_limits(row_block_elements=1, row_block_queries=1)
     query, key, value = (torch.randn(n, 3, dtype=torch.float64).requires_grad_() for n in (5, 7, 7))
     code = {
         "score": {"score": lambda q, k: functional.dropout(q @ k.mT)},

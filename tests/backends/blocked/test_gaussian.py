@@ -5,7 +5,6 @@ import torch
 from tests import bounds
 
 import regard
-from regard.backends.blocked import memory
 from regard.backends.blocked.gaussian import LARGEST_TERM, GaussianProduct, gaussian_rate
 from regard.scores.links import LINKS
 
@@ -14,8 +13,8 @@ GAUSSIAN = LINKS["gaussian"]
 
 
 @pytest.fixture(autouse=True)
-def _small_tiles(monkeypatch):
-    monkeypatch.setitem(memory.TILE_ELEMENTS, "cpu", 1)
+def _small_tiles(set_limits):
+    set_limits(tile_pairs=1)
 
 
 def tokens(*shape, offset=0.0):
@@ -59,9 +58,9 @@ def test_a_form_whose_terms_are_too_large_or_not_numbers_has_no_product():
     assert product(query.double(), key.double(), torch.ones(1, 1).double()) is None
 
 
-def test_what_fits_into_one_tile_has_no_product(monkeypatch):
+def test_what_fits_into_one_tile_has_no_product(set_limits):
     query, key, width = tokens(13, 3), tokens(17, 3), torch.ones(1, 1)
-    monkeypatch.setitem(memory.TILE_ELEMENTS, "cpu", 13 * 17)
+    set_limits(tile_pairs=13 * 17)
     assert product(query, key, width) is None
     assert product(torch.cat([query, query]), key, width) is not None
 

@@ -30,8 +30,8 @@ def visited(sweeping):
 
 
 @pytest.mark.parametrize(("queries", "keys"), [(1, 1), (15, 63), (16, 64), (17, 65), (131, 257)])
-def test_tiles_cover_every_pair_once(queries, keys, monkeypatch):
-    monkeypatch.setitem(sweep.TILE_ELEMENTS, "cpu", 1)
+def test_tiles_cover_every_pair_once(queries, keys, set_limits):
+    set_limits(tile_pairs=1)
     seen = torch.zeros(queries, keys, dtype=torch.int64)
     for rows, cols in visited(make(queries, keys)):
         seen[rows, cols] += 1
@@ -56,8 +56,8 @@ def test_a_tile_over_the_whole_batch_keeps_to_its_budget():
     ],
     ids=str,
 )
-def test_exactly_the_tiles_that_the_mask_empties_are_skipped(mask, monkeypatch):
-    monkeypatch.setitem(sweep.TILE_ELEMENTS, "cpu", 1)
+def test_exactly_the_tiles_that_the_mask_empties_are_skipped(mask, set_limits):
+    set_limits(tile_pairs=1)
     sweeping, everything = make(131, 131, mask), make(131, 131)
     tiles = set(map(str, visited(sweeping)))
     for rows, cols in visited(everything):
@@ -82,12 +82,12 @@ def test_a_causal_mask_of_100k_by_100k_costs_no_memory_and_half_the_tiles():
     assert diagonal < 0.01 * whole, "only tiles on the diagonal need their mask"
 
 
-def test_a_tile_that_the_mask_allows_whole_is_not_masked(monkeypatch):
+def test_a_tile_that_the_mask_allows_whole_is_not_masked(monkeypatch, set_limits):
     asked = []
     sweeping = make(256, 256, Mask.causal())
     tile = type(sweeping.mask).tile
     monkeypatch.setattr(type(sweeping.mask), "tile", lambda *a: asked.append(a[1:3]) or tile(*a))
-    monkeypatch.setitem(sweep.TILE_ELEMENTS, "cpu", 1)
+    set_limits(tile_pairs=1)
     for rows, cols in visited(sweeping):
         sweeping.finish(torch.zeros(rows.stop - rows.start, cols.stop - cols.start), rows, cols)
     assert asked
@@ -116,9 +116,9 @@ def test_examples_that_are_mapped_draw_by_their_own_seed_or_by_one_for_all():
     assert not torch.equal(own[1], alone)
 
 
-def test_the_online_softmax_is_exact_when_the_largest_score_comes_last(monkeypatch):
+def test_the_online_softmax_is_exact_when_the_largest_score_comes_last(set_limits):
     """Scores that rise along the keys: the running peak changes in every tile."""
-    monkeypatch.setitem(sweep.TILE_ELEMENTS, "cpu", 1)
+    set_limits(tile_pairs=1)
     query = torch.ones(1, 1, dtype=torch.float64)
     key = torch.linspace(-500, 500, 257, dtype=torch.float64).unsqueeze(-1)
     value = torch.randn(257, 3, dtype=torch.float64)
@@ -131,17 +131,15 @@ def test_the_online_softmax_is_exact_when_the_largest_score_comes_last(monkeypat
 @pytest.mark.parametrize("kept", [0, 2**21])
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("score", ["softcap", "additive per head"])
-def test_gradients_are_right_whether_scores_are_kept_or_formed_again(score, mask, kept, monkeypatch):
-    monkeypatch.setitem(sweep.TILE_ELEMENTS, "cpu", 1)
-    monkeypatch.setattr(sweep, "MOST_KEPT", kept)
+def test_gradients_are_right_whether_scores_are_kept_or_formed_again(score, mask, kept, set_limits):
+    set_limits(tile_pairs=1, kept_scores=kept)
     assert disagreements(Case(score, mask, torch.float32), "blocked") == []
 
 
-def test_the_scores_of_a_small_problem_are_formed_once_and_of_others_twice(monkeypatch):
+def test_the_scores_of_a_small_problem_are_formed_once_and_of_others_twice(monkeypatch, set_limits):
     formed, scores = [], DotTiles.scores
     monkeypatch.setattr(DotTiles, "scores", lambda *at: formed.append(at[1:]) or scores(*at))
-    monkeypatch.setitem(sweep.TILE_ELEMENTS, "cpu", 1)
-    monkeypatch.setattr(sweep, "MOST_KEPT", 3 * 100 * 100)
+    set_limits(tile_pairs=1, kept_scores=3 * 100 * 100)
     tiles = len(visited(make(100, 100)))
     assert tiles > 1
     for heads, times in [(3, 1), (4, 2)]:
@@ -196,8 +194,8 @@ def test_kept_scores_serve_a_second_backward_pass():
 
 @pytest.mark.parametrize("elements", [1, 2**18])
 @pytest.mark.parametrize("score", ["dot", "gaussian", "additive"])
-def test_scores_that_values_of_more_batches_share(score, elements, monkeypatch):
-    monkeypatch.setitem(sweep.TILE_ELEMENTS, "cpu", elements)
+def test_scores_that_values_of_more_batches_share(score, elements, set_limits):
+    set_limits(tile_pairs=elements)
     query, key, value = (torch.randn(n, 70, 6, dtype=torch.float64, requires_grad=True) for n in (1, 1, 3))
     chosen = regard.scores.Additive(6, 6, 9).double() if score == "additive" else score
 
