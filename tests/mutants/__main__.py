@@ -3,8 +3,8 @@
     python -m tests.mutants [--jobs 2] [--only WORD ...]
 
 Each mutant of mutants.toml is a function, a piece of its text and what replaces it, or a file where it is no Python. It
-is applied to a copy of src, and the tests it names run against the copy. A mutant that no test kills is printed, and
-the exit status is 1; so is a mutant whose text is no longer in its function.
+is applied to a copy of src, and the tests it names run against the copy. Each mutant is printed as killed, SURVIVED,
+or STALE if its text is no longer in its function; the exit status is 1 unless all are killed.
 """
 
 import argparse
@@ -92,8 +92,16 @@ def is_killed(mutant: Mutant) -> bool:
     return done.returncode == 1
 
 
+def outcome(mutant: Mutant) -> str:
+    """Either "killed", "SURVIVED", or "STALE" if the text is no longer in its function."""
+    try:
+        return "killed" if is_killed(mutant) else "SURVIVED"
+    except LookupError:
+        return "STALE"
+
+
 def main() -> int:
-    """Run the mutants and print the survivors."""
+    """Run the mutants and print the outcome of each."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--only", nargs="*", default=[], help="mutants whose description has one of these words")
@@ -101,11 +109,11 @@ def main() -> int:
     chosen = [m for m in mutants() if not options.only or any(word in m.what for word in options.only)]
     with ThreadPoolExecutor(options.jobs) as pool:
         results = []
-        for mutant, killed in zip(chosen, pool.map(is_killed, chosen), strict=True):
-            results.append(killed)
-            print(f"{'killed  ' if killed else 'SURVIVED'}  {mutant.what}", flush=True)
-    print(f"{sum(results)} of {len(results)} killed")
-    return 0 if all(results) else 1
+        for mutant, result in zip(chosen, pool.map(outcome, chosen), strict=True):
+            results.append(result)
+            print(f"{result:8}  {mutant.what}", flush=True)
+    print(f"{results.count('killed')} of {len(results)} killed")
+    return 0 if set(results) <= {"killed"} else 1
 
 
 if __name__ == "__main__":
