@@ -74,8 +74,8 @@ CASES = {
     ),
     "Additive": (
         lambda: scores.Additive(3, 5, 7),
-        lambda score: lambda q, k: oracle.additive(
-            q, k, array(score.query_weight), array(score.key_weight), array(score.weight)
+        lambda score: (
+            lambda q, k: oracle.additive(q, k, array(score.query_weight), array(score.key_weight), array(score.weight))
         ),
         3,
         5,
