@@ -10,6 +10,7 @@ import sys
 
 import numpy as np
 import pytest
+import sacrebleu
 from tests import oracle
 from tests.contracts.command import run, train
 
@@ -499,9 +500,13 @@ def test_evaluate_counts_what_the_translator_says(model, tmp_path, capsys):
     printed = capsys.readouterr()
     told = json.loads(printed.out)
     assert json.loads((tmp_path / "report.json").read_text(encoding="utf-8")) == told
-    numbers = json.dumps(told)
-    assert "bleu" in numbers.lower()
-    assert "perplexity" in numbers.lower()
+    (report,) = told["evaluations"]
+    assert report["count"] == 3
+    assert report["exact"] == pytest.approx(100 * 2 / 3)
+    assert report["perplexity"] == pytest.approx(translator.perplexity(sources, targets), rel=1e-4)
+    scores = {metric["name"]: metric["score"] for metric in report["metrics"]}
+    assert scores["BLEU"] == pytest.approx(sacrebleu.corpus_bleu(said, [targets]).score, abs=1e-6)
+    assert scores["chrF2"] == pytest.approx(sacrebleu.corpus_chrf(said, [targets]).score, abs=1e-6)
     assert run("evaluate", model, "--pairs", "test.tsv") == 0
     assert "BLEU" in capsys.readouterr().out
 
