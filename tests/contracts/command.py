@@ -7,9 +7,8 @@ import pytest
 
 import regard.cli
 
-SMALL = [
-    *("--embedding", "6", "--hidden", "8", "--epochs", "1", "--warmup", "1", "--device", "cpu", "--threads", "1"),
-]
+SMALL = {"--embedding": 6, "--hidden": 8, "--epochs": 1, "--warmup": 1, "--device": "cpu", "--threads": 1}
+"""Options of a tiny training, unless others are given."""
 
 
 def run(*arguments):
@@ -26,6 +25,7 @@ def train(folder, pairs, *options):
     for name, chosen in (("pairs", pairs), ("valid-pairs", pairs[:1])):
         files[name] = folder.with_name(f"{folder.name}-{name}.tsv")
         files[name].write_text("".join(f"{source}\t{target}\n" for source, target in chosen), encoding="utf-8")
-    given = [word for name, file in files.items() for word in (f"--{name}", file)]
-    assert run("train", *given, "--out", folder, *SMALL, *options) == 0
+    given = {f"--{name}": file for name, file in files.items()} | {"--out": folder}
+    given |= {name: value for name, value in SMALL.items() if name not in options}
+    assert run("train", *(word for pair in given.items() for word in pair), *options) == 0
     return folder
