@@ -49,13 +49,15 @@ def masses(query, x, kernel, width, weight=None):
 def hat_row(query, x, kernel, width, degree=0, weight=None):
     """l_j(query), so that the estimate is sum_j l_j y_j: eq. 4, or the local line by weighted least squares."""
     mass = masses(query, x, kernel, width, weight)
+    share = mass / mass.sum()
     if degree == 0:
-        return mass / mass.sum()
-    root = np.sqrt(mass)
-    design = np.column_stack([np.ones(len(x)), x - query])
-    # The coefficients of each unit vector as response; the first is the value at the query.
-    coefficients = np.linalg.lstsq(root[:, None] * design, np.diag(root), rcond=None)[0]
-    return coefficients[0]
+        return share
+    # The slope about the mean of the window, for each unit vector as response; 0 where the window does not vary.
+    away = x - share @ x
+    away[np.abs(away) < 1e-12] = 0.0
+    root = np.sqrt(share)
+    slope = np.linalg.lstsq(root[:, None] * away, np.diag(root), rcond=None)[0]
+    return share + (query - share @ x) @ slope
 
 
 def hat_matrix(at, x, kernel, width, degree=0, weight=None):
@@ -212,12 +214,14 @@ def test_leave_one_out_is_what_scikit_learn_finds_by_refitting(kernel):
     assert_close(model.criterion_, np.mean((y - refitted) ** 2))
 
 
-def test_leave_one_out_of_repeated_rows_leaves_out_one_copy():
+@pytest.mark.parametrize("degree", [0, 1])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_leave_one_out_of_repeated_rows_leaves_out_one_copy(kernel, degree):
     x, y = observations()
     times = 1 + np.arange(ROWS) % 3
-    weighted = NadarayaWatson("gaussian", "loo").fit(x, y, times)
+    weighted = NadarayaWatson(kernel, "loo", degree=degree).fit(x, y, times)
     repeated_x, repeated_y = x.repeat(times, 0), y.repeat(times)
-    expected = left_out(repeated_x, repeated_y, "gaussian", weighted.bandwidth_)
+    expected = left_out(repeated_x, repeated_y, kernel, weighted.bandwidth_, degree)
     assert_close(weighted.criterion_, np.mean((repeated_y - expected) ** 2))
 
 

@@ -264,10 +264,21 @@ def test_every_query_may_see_the_keys_a_mask_grows_by(name, negated):
 
 
 def test_joined_masks_grow_by_their_parts():
-    mask = (Mask.lengths(ints([4, 6])) & Mask.causal("top_left")).grow(K, 3)
-    real = np.array([[j < n or j >= K for j in range(K + 3)] for n in (4, 6)])
-    expected = real[:, None, None] & oracle.causal(Q, K + 3)
-    assert_equal(matrix(mask, keys=K + 3), np.broadcast_to(expected, (B, H, Q, K + 3)))
+    lengths, keys, causal = Mask.lengths(ints([4, 6])), Mask.keys(ints(REAL)), Mask.causal("lower_right")
+    new = np.arange(K + 3) >= K
+    short = np.array([[j < n for j in range(K + 3)] for n in (4, 6)])[:, None, None]
+    real = np.pad(np.array(REAL), ((0, 0), (0, 3)))[:, None, None]
+    before = oracle.causal(Q, K + 3, K + 3 - Q)
+    for mask, expected in (
+        (lengths & causal, (short | new) & before),
+        (causal & lengths, (short | new) & before),
+        (lengths & ~keys, (short & ~real) | new),
+        (~keys | lengths, short | ~real | new),
+        (~(keys & ~lengths), short | ~real | new),
+        (~(keys | causal), (~real | new) & ~before),
+    ):
+        found = matrix(mask.grow(K, 3), keys=K + 3)
+        assert_equal(found, np.broadcast_to(expected, (B, H, Q, K + 3)))
 
 
 @pytest.mark.parametrize("name", ["lengths_per_query", "keep", "drop", "documents"])
