@@ -1,5 +1,6 @@
 """Every test starts from one seed, on one thread; REGARD_TEST_DEVICE=cuda makes the contracts' tensors on a GPU."""
 
+import gc
 import os
 import warnings
 from contextlib import ExitStack
@@ -24,6 +25,23 @@ if DEVICE := os.environ.get("REGARD_TEST_DEVICE"):
         (torch.ones(1, 1, requires_grad=True) @ torch.ones(1, 1)).backward()
 settings.register_profile("regard", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("regard")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Collect without the garbage collector, which would walk through all items so far again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def pytest_ignore_collect(collection_path):
+    """Look for doctests in src only: in tests that would import the helpers and programs, and torch's compiler."""
+    is_helper = collection_path.suffix == ".py" and not collection_path.name.startswith("test_")
+    return True if is_helper else None
 
 
 @pytest.fixture(autouse=True)

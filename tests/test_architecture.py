@@ -1,12 +1,11 @@
 """The house stands as it is described: light to import, every room named, tested and opened by a sentence."""
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "regard"
@@ -45,20 +44,33 @@ def test_every_room_has_tests():
     assert ROOMS - tested == set()
 
 
-@pytest.mark.parametrize("path", FILES, ids=where)
-def test_every_file_opens_with_a_sentence(path):
-    docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
-    assert docstring, "the file has no docstring"
-    assert re.fullmatch(r"\S.*[.]", docstring.splitlines()[0]), "the first line is not a sentence"
+def test_every_file_opens_with_a_sentence():
+    first_lines = {path: (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "") for path in FILES}
+    first_lines = {path: docstring.partition("\n")[0] for path, docstring in first_lines.items()}
+    assert [where(path) for path, line in first_lines.items() if not re.fullmatch(r"\S.*[.]", line)] == []
 
 
-@pytest.mark.parametrize("path", FILES, ids=where)
-def test_no_name_that_says_nothing(path):
-    assert not SAYS_NOTHING & set(path.relative_to(SOURCE).with_suffix("").parts)
+def test_no_name_that_says_nothing():
+    names = {path: path.relative_to(SOURCE).with_suffix("").parts for path in FILES}
+    assert [where(path) for path, parts in names.items() if SAYS_NOTHING & set(parts)] == []
 
 
-@pytest.mark.parametrize("room", ["layers", "masks", "plots", "scores"])
-def test_a_room_is_there_when_first_asked_for(room):
-    code = f"import regard; print(regard.{room}.__name__)"
+def test_the_modules_of_the_stress_runs_can_be_imported():
+    """They run outside of `make test`, so a renamed function would go unnoticed."""
+    for path in sorted((ROOT / "tests" / "stress").glob("[!_]*.py")):
+        importlib.import_module(f"tests.stress.{path.stem}")
+
+
+def test_a_room_is_there_when_first_asked_for():
+    """Each room is asked for in a fork of one process, because a room imports others."""
+    rooms = ["layers", "masks", "plots", "scores"]
+    code = f"""
+import os, regard
+for room in {rooms}:
+    if os.fork() == 0:
+        print(getattr(regard, room).__name__, flush=True)
+        os._exit(0)
+    os.wait()
+"""
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert printed.stdout.strip() == f"regard.{room}"
+    assert printed.stdout.split() == [f"regard.{room}" for room in rooms]

@@ -6,7 +6,6 @@ import pytest
 import torch
 from tests import bounds
 from tests.refuses import refuses
-from torch._dynamo.testing import CompileCounter
 from torch.func import functional_call, grad, vmap
 
 import regard
@@ -254,6 +253,8 @@ LOOKS = {
 
 @pytest.mark.parametrize("caller", LOOKS.values(), ids=LOOKS)
 def test_sizes_that_change_need_no_program_each(caller):
+    from torch._dynamo.testing import CompileCounter  # over a second; for this test only
+
     programs = CompileCounter()
     compiled = torch.compile(caller, fullgraph=True, backend=programs)
     for queries in range(3, 12):
@@ -278,10 +279,11 @@ def test_dropout_compiles(backend):
     assert not torch.equal(output, compiled(query, key, value))
 
 
-@pytest.mark.skipif(not has_compiler(), reason="inductor needs a C++ compiler")
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch's own, as inductor loads
 def test_a_caller_compiles_with_inductor():
     """One call of each custom operator inside ordinary code; fused operations may round otherwise."""
+    if not has_compiler():
+        pytest.skip("inductor needs a C++ compiler")
     query, key, value = (x.float().requires_grad_() for x in drawn(2))
 
     def caller(query, key, value):

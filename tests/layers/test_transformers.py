@@ -13,9 +13,7 @@ from functools import cache
 
 import pytest
 import torch
-import transformers
 from tests.bounds import assert_as_good
-from transformers.masking_utils import sdpa_mask
 
 import regard
 from regard import register_with_transformers
@@ -24,36 +22,41 @@ from regard.scores import Additive
 VOCABULARY, TOKENS, NEW = 97, 7, 5
 SIZES = {"vocab_size": VOCABULARY, "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 48}
 SPECIAL = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": None}
-MODELS = {
-    "llama": (
-        transformers.LlamaForCausalLM,
-        transformers.LlamaConfig(**SIZES, **SPECIAL, num_hidden_layers=2, num_key_value_heads=2),
-    ),
-    "bert": (transformers.BertForMaskedLM, transformers.BertConfig(**SIZES, num_hidden_layers=2)),
-    "t5": (
-        transformers.T5ForConditionalGeneration,
-        transformers.T5Config(
-            vocab_size=VOCABULARY, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, decoder_start_token_id=0
-        ),
-    ),
-    # These models have an attention of their own: the first two add the mask to their scores, mpt reads it as boolean.
-    "xglm": (
-        transformers.XGLMForCausalLM,
-        transformers.XGLMConfig(
-            vocab_size=VOCABULARY, d_model=32, num_layers=2, attention_heads=4, ffn_dim=48, **SPECIAL
-        ),
-    ),
-    "bloom": (
-        transformers.BloomForCausalLM,
-        transformers.BloomConfig(vocab_size=VOCABULARY, hidden_size=32, n_layer=2, n_head=4, **SPECIAL),
-    ),
-    "mpt": (
-        transformers.MptForCausalLM,
-        transformers.MptConfig(vocab_size=VOCABULARY, d_model=32, n_layers=2, n_heads=4, max_seq_len=64, **SPECIAL),
-    ),
-}
 OWN_ATTENTION = ("xglm", "bloom", "mpt")
 PADDINGS = ("none", "left", "right")
+
+
+@cache
+def models():
+    """The classes and configurations of the models. transformers is imported here because it needs over a second."""
+    import transformers as hf
+
+    return {
+        "llama": (
+            hf.LlamaForCausalLM,
+            hf.LlamaConfig(**SIZES, **SPECIAL, num_hidden_layers=2, num_key_value_heads=2),
+        ),
+        "bert": (hf.BertForMaskedLM, hf.BertConfig(**SIZES, num_hidden_layers=2)),
+        "t5": (
+            hf.T5ForConditionalGeneration,
+            hf.T5Config(
+                vocab_size=VOCABULARY, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, decoder_start_token_id=0
+            ),
+        ),
+        # These models have their own attention: the first two add the mask to their scores, mpt reads it as boolean.
+        "xglm": (
+            hf.XGLMForCausalLM,
+            hf.XGLMConfig(vocab_size=VOCABULARY, d_model=32, num_layers=2, attention_heads=4, ffn_dim=48, **SPECIAL),
+        ),
+        "bloom": (
+            hf.BloomForCausalLM,
+            hf.BloomConfig(vocab_size=VOCABULARY, hidden_size=32, n_layer=2, n_head=4, **SPECIAL),
+        ),
+        "mpt": (
+            hf.MptForCausalLM,
+            hf.MptConfig(vocab_size=VOCABULARY, d_model=32, n_layers=2, n_heads=4, max_seq_len=64, **SPECIAL),
+        ),
+    }
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +66,7 @@ def _registered():
 
 def build(name, attention, dtype=torch.float32):
     """A tiny model with large random weights, so that attention is far from uniform."""
-    kind, config = MODELS[name]
+    kind, config = models()[name]
     torch.manual_seed(1)
     model = kind._from_config(copy.deepcopy(config), attn_implementation=attention).eval()
     assert model.config._attn_implementation == attention
@@ -246,6 +249,8 @@ def test_a_model_changes_to_regard_after_it_was_made():
     ],
 )
 def test_a_name_that_transformers_uses_itself_is_refused(name, argument, word):
+    import transformers
+
     kept = transformers.AttentionInterface().valid_keys()
     with refuses(argument, word):
         register_with_transformers(name)
@@ -271,6 +276,8 @@ def test_an_old_version_of_transformers_is_named(monkeypatch):
 
 
 def test_registered_by_hand_without_a_mask_function_a_model_is_refused():
+    import transformers
+
     transformers.AttentionInterface.register("by-hand-without-masks", regard.attention_interface)
     for name in ("llama", "bert", "t5"):
         for padding in PADDINGS:
@@ -279,6 +286,9 @@ def test_registered_by_hand_without_a_mask_function_a_model_is_refused():
 
 
 def test_registered_by_hand_with_sdpa_mask_only_the_prompt_of_a_static_cache_is_refused():
+    import transformers
+    from transformers.masking_utils import sdpa_mask
+
     transformers.AttentionInterface.register("by-hand", regard.attention_interface)
     transformers.AttentionMaskInterface.register("by-hand", sdpa_mask)
     model = build("llama", "by-hand")

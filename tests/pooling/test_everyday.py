@@ -4,7 +4,6 @@ import pytest
 import torch
 from tests.refuses import refuses
 from torch import nn
-from torch._dynamo.testing import CompileCounter
 
 import regard
 from regard import Mask
@@ -118,6 +117,8 @@ def test_lengths_that_do_not_fit_are_refused():
 
 
 def test_one_compiled_program_serves_as_many_keys_as_queries_and_others():
+    from torch._dynamo.testing import CompileCounter  # over a second; for this test only
+
     programs = CompileCounter()
     torch._dynamo.reset()
     compiled = torch.compile(regard.attend, fullgraph=True, backend=programs, dynamic=True)

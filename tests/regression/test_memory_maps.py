@@ -4,7 +4,6 @@
 
 import tracemalloc
 
-import dask.array as da
 import numpy as np
 import pytest
 
@@ -40,7 +39,7 @@ def test_queries_are_read_block_by_block(model, queries, monkeypatch):
     assert peak < queries.nbytes / 4
 
 
-def test_queries_of_a_map_in_blocks_of_dask(model, queries):
+def test_queries_of_a_map_in_blocks_of_dask(da, model, queries):
     lazy = model.predict(da.from_array(queries, chunks=(2**16, 1)))
     np.testing.assert_allclose(lazy.compute(), model.predict(queries), atol=1e-13)
 

@@ -3,9 +3,7 @@
 import os
 from typing import NamedTuple
 
-import nbclient
 import pytest
-from myst_nb.core.read import read_myst_markdown_notebook
 from tests.docs.pages import NOTEBOOKS
 
 
@@ -20,6 +18,9 @@ class Ran(NamedTuple):
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     """Runs a notebook by its name. Each has a file of tests for itself, so that they run side by side."""
+    import nbclient
+    from myst_nb.core.read import read_myst_markdown_notebook
+
     monkeypatch.setitem(os.environ, "OMP_NUM_THREADS", "1")
 
     def run_(name):

@@ -1,6 +1,5 @@
 """One local cluster of two processes for all tests of this folder, and data with everything that can go wrong."""
 
-import dask.array as da
 import numpy as np
 import pytest
 
@@ -27,7 +26,8 @@ def cluster(tmp_path_factory):
 class Observed:
     """X (rows, dim), y (rows, 2), whole-number weights, some of them 0; as NumPy and in blocks that do not agree."""
 
-    def __init__(self, dim, dtype=np.float64):
+    def __init__(self, da, dim, dtype=np.float64):
+        self._da = da
         random = np.random.default_rng(7)
         self.X = random.normal(size=(ROWS, dim)).astype(dtype)
         noise = random.normal(size=(ROWS, 2)) * 0.1
@@ -38,18 +38,18 @@ class Observed:
 
     @property
     def in_blocks(self):
-        return da.from_array(self.X, chunks=(64, 1)), da.from_array(self.y, chunks=(100, 1))
+        return self._da.from_array(self.X, chunks=(64, 1)), self._da.from_array(self.y, chunks=(100, 1))
 
     @property
     def weight_in_blocks(self):
-        return da.from_array(self.weight, chunks=77)
+        return self._da.from_array(self.weight, chunks=77)
 
 
 @pytest.fixture(params=[1, 3])
-def observed(request):
-    return Observed(request.param)
+def observed(da, request):
+    return Observed(da, request.param)
 
 
 @pytest.fixture
-def on_a_line():
-    return Observed(1)
+def on_a_line(da):
+    return Observed(da, 1)

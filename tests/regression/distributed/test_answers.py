@@ -2,8 +2,6 @@
 
 # ruff: noqa: N806 (X is what scikit-learn calls it)
 
-import dask
-import dask.array as da
 import numpy as np
 import pytest
 from tests.refuses import refuses
@@ -13,7 +11,7 @@ from regard.regression.distributed import answers
 
 
 @pytest.fixture
-def query(on_a_line):
+def query(da, on_a_line):
     return da.from_array(on_a_line.query, chunks=((13, 1, 16), (1,)))
 
 
@@ -36,7 +34,7 @@ def test_an_empty_window_fails_where_that_was_asked_for(on_a_line, query):
         lazy.compute()
 
 
-def test_nothing_is_computed_before_it_is_asked_for(on_a_line):
+def test_nothing_is_computed_before_it_is_asked_for(da, on_a_line):
     def never(block):
         raise AssertionError("computed")
 
@@ -52,7 +50,7 @@ def test_a_model_in_memory_answers_lazily_too(on_a_line, query):
     assert model.predict(query).chunks == (query.chunks[0],)
 
 
-def test_log_mass_and_unknown_lengths(on_a_line, query):
+def test_log_mass_and_unknown_lengths(da, on_a_line, query):
     model = NadarayaWatson(bandwidth=0.3).fit(*on_a_line.in_blocks)
     some = on_a_line.query[:, 0] > 0
     unknown = query[da.from_array(some, chunks=query.chunks[0])]
@@ -74,24 +72,24 @@ def test_the_score_of_lazy_predictions(on_a_line):
     assert ours == pytest.approx(plain.score(on_a_line.X, on_a_line.y), abs=1e-12)
 
 
-def test_bad_queries(on_a_line, query):
+def test_bad_queries(da, on_a_line, query):
     model = NadarayaWatson(bandwidth=0.3).fit(*on_a_line.in_blocks)
     with refuses("X", "2 features", "the 1"):
         model.predict(da.ones((5, 2)))
     with refuses("X", "infinity"):
-        dask.compute(model.predict(query * np.nan))
+        da.compute(model.predict(query * np.nan))
     with refuses("X", "memory", "Array", "array"):
         model.pool(query)
 
 
-def test_data_too_far_apart_are_refused_as_in_memory():
+def test_data_too_far_apart_are_refused_as_in_memory(da):
     X = 1e200 * np.random.default_rng(0).normal(size=(60, 1))
     with refuses("X", "numbers", "apart"):
         NadarayaWatson(bandwidth=1.0).fit(da.from_array(X, chunks=20), da.from_array(X[:, 0], chunks=20))
 
 
 @pytest.mark.parametrize("place", [30.0, 1e10, 1e19])
-def test_the_nearest_observation_answers_from_any_distance(place):
+def test_the_nearest_observation_answers_from_any_distance(da, place):
     x = np.linspace(0, 1, 50, dtype="f")
     lazy = da.from_array(np.column_stack([x, x]), chunks=(20, 2)), da.from_array(5 + x, chunks=20)
     model = NadarayaWatson("boxcar", 0.1, empty="nearest").fit(*lazy)

@@ -4,7 +4,6 @@
 
 import sys
 
-import dask.array as da
 import numpy as np
 import pytest
 from tests.refuses import refuses
@@ -13,12 +12,12 @@ from regard.regression import NadarayaWatsonClassifier
 from regard.regression.distributed.collections import align, dask_of_extra, is_dask
 
 
-def unknown(array):
+def unknown(da, array):
     """The same rows in blocks whose lengths nobody knows."""
     return array[da.from_array(np.ones(len(array), dtype=bool), chunks=array.chunks[0])]
 
 
-def test_blocks_follow_those_of_x():
+def test_blocks_follow_those_of_x(da):
     X, y = da.ones((10, 3), chunks=(4, 2)), da.arange(10.0, chunks=3)
     blocks = align(X, y, da.ones(10, chunks=10))
     assert [part.compute().shape for part in blocks.X] == [(4, 3), (4, 3), (2, 3)]
@@ -27,7 +26,7 @@ def test_blocks_follow_those_of_x():
     assert (blocks.dim, blocks.one_output, blocks.dtype) == (3, True, np.float64)
 
 
-def test_what_x_and_y_share_is_read_once():
+def test_what_x_and_y_share_is_read_once(da):
     read = []
 
     def table(block_info=None):
@@ -41,33 +40,33 @@ def test_what_x_and_y_share_is_read_once():
     assert sorted(read) == [(0, 0), (1, 0)]
 
 
-def test_unknown_lengths_are_paired():
-    blocks = align(unknown(da.ones((10, 1), chunks=4)), unknown(da.arange(10, chunks=4)), None)
+def test_unknown_lengths_are_paired(da):
+    blocks = align(unknown(da, da.ones((10, 1), chunks=4)), unknown(da, da.arange(10, chunks=4)), None)
     assert [len(part.compute()) for part in blocks.X] == [4, 4, 2]
 
 
 @pytest.mark.parametrize(
     ("X", "y", "argument", "word"),
     [
-        (da.ones((10, 1)), da.ones(9), "y", "9 rows for X with 10 rows"),
+        (lambda da: da.ones((10, 1)), lambda da: da.ones(9), "y", "9 rows for X with 10 rows"),
         (
-            unknown(da.ones((10, 1), chunks=5)),
-            da.ones(10, chunks=10),
+            lambda da: unknown(da, da.ones((10, 1), chunks=5)),
+            lambda da: da.ones(10, chunks=10),
             "y",
             "2 blocks of unknown length",
         ),
-        (da.ones((10, 1)), np.ones(10), "y", "ndarray"),
-        (da.ones(10), da.ones(10), "X", "1 axes"),
-        (da.ones((10, 1), chunks=5, dtype=object), da.ones(10), "X", "2 axes of object"),
-        (da.ones((10, 0)), da.ones(10), "X", "shape (10, 0)"),
+        (lambda da: da.ones((10, 1)), lambda da: np.ones(10), "y", "ndarray"),
+        (lambda da: da.ones(10), lambda da: da.ones(10), "X", "1 axes"),
+        (lambda da: da.ones((10, 1), chunks=5, dtype=object), lambda da: da.ones(10), "X", "2 axes of object"),
+        (lambda da: da.ones((10, 0)), lambda da: da.ones(10), "X", "shape (10, 0)"),
     ],
 )
-def test_what_cannot_agree_is_refused(X, y, argument, word):
+def test_what_cannot_agree_is_refused(da, X, y, argument, word):
     with refuses(argument, word):
-        align(X, y, None)
+        align(X(da), y(da), None)
 
 
-def test_only_collections_of_dask_are_dask():
+def test_only_collections_of_dask_are_dask(da):
     assert is_dask(da.ones(3))
     assert not is_dask(np.ones(3))
     assert not is_dask(None)
@@ -79,6 +78,6 @@ def test_without_the_extra(monkeypatch):
         dask_of_extra()
 
 
-def test_a_classifier_does_not_collect():
+def test_a_classifier_does_not_collect(da):
     with refuses("X", "memory", "Array", "array"):
         NadarayaWatsonClassifier(bandwidth=1.0).fit(da.ones((4, 1)), np.arange(4))

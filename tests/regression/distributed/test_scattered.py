@@ -6,8 +6,6 @@ import os
 import pickle
 import tracemalloc
 
-import dask
-import dask.array as da
 import numpy as np
 import pytest
 import torch
@@ -33,7 +31,7 @@ def test_predictions_are_those_of_numpy(observed, kernel, weighted):
     assert ours.n_features_in_ == observed.X.shape[1]
 
 
-def test_one_width_per_dimension_and_one_output():
+def test_one_width_per_dimension_and_one_output(da):
     random = np.random.default_rng(1)
     X, y = random.normal(size=(90, 2)), random.normal(size=90)
     model = NadarayaWatson(bandwidth=[0.3, 2.0])
@@ -42,7 +40,7 @@ def test_one_width_per_dimension_and_one_output():
     assert ours.shape == (90,)
 
 
-def test_on_a_cluster(cluster, on_a_line):
+def test_on_a_cluster(da, cluster, on_a_line):
     def table(block_info=None):
         start, stop = block_info[None]["array-location"][0]
         whole = np.arange(start, stop)
@@ -66,7 +64,9 @@ def test_on_a_cluster(cluster, on_a_line):
     assert set(threads.values()) == {1}
 
 
-def test_the_data_are_never_all_there():
+def test_the_data_are_never_all_there(da):
+    import dask
+
     rows, blocks = 20_000, 40
 
     def table(block_info=None):
