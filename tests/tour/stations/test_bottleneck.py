@@ -42,6 +42,12 @@ def test_a_model_that_is_right_has_no_marks_and_a_full_curve():
     ways = {series.name: series for series in station.charts["ways"].series}
     assert {share for _, share in ways["attention"].points} == {1.0}
     assert {share for _, share in ways["a fixed state"].points} == {0.0}
+    count = QUICK.judged_lists
+    assert [station.facts[name] for name in ("none", "additive")] == [
+        Share(0, count).text(),
+        Share(count, count).text(),
+    ]
+    assert [station.facts[f"{name}.parameters"] for name in ("none", "additive")] == ["4", "5"]
 
 
 def test_three_sizes_of_the_state_from_the_kept_results(stations):
