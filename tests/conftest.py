@@ -13,7 +13,7 @@ if "OMP_NUM_THREADS" not in os.environ:
 import pytest
 import torch
 from hypothesis import settings
-from tests import moved, refuses
+from tests import interpreter, moved, refuses
 
 moved.install(moved.MOVED)
 
@@ -42,6 +42,12 @@ def pytest_ignore_collect(collection_path):
     """Look for doctests in src only: in tests that would import the helpers and programs, and torch's compiler."""
     is_helper = collection_path.suffix == ".py" and not collection_path.name.startswith("test_")
     return True if is_helper else None
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _interpreter():
+    if not DEVICE:
+        interpreter.patch_once_per_launch()
 
 
 @pytest.fixture(autouse=True)
