@@ -85,6 +85,8 @@ def pytest_testnodedown(node):
 def pytest_sessionfinish(session):
     """Write the file, or list the texts in it that a whole run has not met: a missing browser skips some tests."""
     config = session.config
+    if config.option.collectonly:
+        return
     if hasattr(config, "workeroutput"):
         config.workeroutput["refusals"] = sorted(refuses.seen)
         return
