@@ -7,6 +7,7 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -17,6 +18,8 @@ LARGEST_DRIFT = 0.15
 ATTEMPTS = 4
 
 Call = Callable[[], object]
+Timer = Callable[[int], float]
+"""Calls something that many times and returns the seconds of one call."""
 
 
 def compare(peers: dict[str, Call]) -> dict:
@@ -26,9 +29,14 @@ def compare(peers: dict[str, Call]) -> dict:
     first peer each one is, as the median over the passes. The whole is repeated while the two
     medians of the first peer differ by more than LARGEST_DRIFT, and says so if they still do at the end.
     """
-    for call in peers.values():
-        call()
-    repeats = {name: _repeats(call) for name, call in peers.items()}
+    return compare_timers({name: partial(seconds, call) for name, call in peers.items()})
+
+
+def compare_timers(peers: dict[str, Timer]) -> dict:
+    """Return what `compare` returns, for peers that time themselves, such as programs in other processes."""
+    for timer in peers.values():
+        timer(1)
+    repeats = {name: _repeats(timer) for name, timer in peers.items()}
     drift, attempts, times, around = math.inf, 0, {}, []
     while drift > LARGEST_DRIFT and attempts < ATTEMPTS:
         attempts += 1
@@ -40,14 +48,14 @@ def compare(peers: dict[str, Call]) -> dict:
     return {"seconds": result, "ratio": ratios, "drift": drift, "attempts": attempts, "passes": PASSES, "load": load}
 
 
-def _passes(peers: dict[str, Call], repeats: dict[str, int]) -> tuple[dict[str, list[float]], list[float], float]:
+def _passes(peers: dict[str, Timer], repeats: dict[str, int]) -> tuple[dict[str, list[float]], list[float], float]:
     """Seconds per call of each pass but the first, the mean of the first peer's two turns, and their drift."""
     times: dict[str, list[float]] = {name: [] for name in peers}
     first, again = next(iter(peers)), []
     for _ in range(PASSES + 1):
-        for name, call in peers.items():
-            times[name].append(_seconds(call, repeats[name]))
-        again.append(_seconds(peers[first], repeats[first]))
+        for name, timer in peers.items():
+            times[name].append(timer(repeats[name]))
+        again.append(peers[first](repeats[first]))
     medians = statistics.median(times[first][1:]), statistics.median(again[1:])
     around = [(before + after) / 2 for before, after in zip(times[first], again, strict=True)]
     drift = abs(medians[0] - medians[1]) / min(medians)
@@ -83,15 +91,16 @@ def machine(device: str) -> dict:
     }
 
 
-def _repeats(call: Call) -> int:
+def _repeats(timer: Timer) -> int:
     """How many calls make a pass long enough for the clock."""
     count = 1
-    while (passed := _seconds(call, count) * count) < SHORTEST_PASS:
+    while (passed := timer(count) * count) < SHORTEST_PASS:
         count = max(count * 2, int(count * SHORTEST_PASS / max(passed, 1e-6)))
     return count
 
 
-def _seconds(call: Call, repeats: int) -> float:
+def seconds(call: Call, repeats: int) -> float:
+    """Return the seconds of one call, as the mean of several."""
     begin = time.perf_counter()
     for _ in range(repeats):
         call()
