@@ -118,7 +118,7 @@ def _in_long_double(kernel: str, width: float, x: np.ndarray, y: np.ndarray, que
 
 def _error(kernel: str, width: float, x: np.ndarray, y: np.ndarray, queries: np.ndarray, found: np.ndarray) -> float:
     """The largest error of predictions that have a neighbour, as a share of the range of y, judged by `attend`."""
-    score = scores.names.KERNELS[kernel](width)
+    score = scores.names.KERNEL_SCORES[kernel](width)
     record = inspect(*(torch.from_numpy(part) for part in (queries, x, y[:, None])), score, backend="blocked")
     exact, near = record.output[:, 0].numpy(), record.log_mass.isfinite().numpy()
     return float(np.abs(found - exact)[near].max(initial=0.0) / np.ptp(y))

@@ -22,7 +22,7 @@ from benchmarks import sharding_paper
 from benchmarks.measure import machine
 from benchmarks.memory import clear_peak, peak
 from regard import Mask, sharding
-from regard.sharding.traffic import Load
+from regard.sharding.traffic import ByteCounts
 
 RANKS = (1, 2, 4, 8)
 HEADS, TOKENS, DIM = 16, 4096, 64
@@ -69,8 +69,8 @@ def _row(name: str, ranks: int, told: list[dict]) -> dict:
 def _counted(shape: tuple[int, ...], ranks: int) -> int:
     """What the library's own count says of all ranks together; keys travel, since all tensors are alike."""
     size = torch.Size(shape).numel() * 4
-    load = Load(query=size, key=size, value=size, output=size, number=size // shape[-1], wider=1)
-    return (ranks - 1) * load.a_hop("keys", backward=True)
+    counts = ByteCounts(size, size, size, size, log_mass=size // shape[-1], accumulation_factor=1)
+    return (ranks - 1) * counts.bytes_per_hop("keys", backward=True)
 
 
 def _rank(rank: int, ranks: int, folder: str) -> None:

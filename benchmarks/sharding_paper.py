@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks import pages
-from regard.sharding.traffic import Load, choose
+from regard.sharding.traffic import ByteCounts, choose_moving
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "sharding-on-paper.md"
@@ -49,7 +49,7 @@ class Work(NamedTuple):
     """
 
     name: str
-    load: Callable[[float], Load]
+    load: Callable[[float], ByteCounts]
     forward: Callable[[float], float]
     backward: Callable[[float], float]
 
@@ -61,9 +61,9 @@ def dot(heads: int = 32, kv_heads: int = 32, dim: int = 128, share: float = 1.0)
     """
     product = 2 * heads * dim * share / matrix_rate()
 
-    def load(tokens: float) -> Load:
+    def load(tokens: float) -> ByteCounts:
         keys, queries = tokens * kv_heads * dim * 2, tokens * heads * dim * 2
-        return Load(queries, keys, keys, queries, tokens * heads * 4, 2)  # pyrefly: ignore
+        return ByteCounts(queries, keys, keys, queries, tokens * heads * 4, 2)  # pyrefly: ignore
 
     name = f"scaled dot, {heads} heads of {dim}, bfloat16"
     name += f", {kv_heads} heads of keys" * (kv_heads != heads) + ", causal, balanced" * (share < 1)
@@ -79,9 +79,9 @@ def additive() -> Work:
     pairs, hidden, value_dim = first["batch"] * first["tokens"] ** 2, first["hidden"], first["value_dim"]
     forward, both = (rows[backward]["seconds"]["regard.attend"]["median"] / pairs for backward in (False, True))
 
-    def load(tokens: float) -> Load:
+    def load(tokens: float) -> ByteCounts:
         token = tokens * 4
-        return Load(token * hidden, token * hidden, token * value_dim, token * value_dim, token, 1)  # pyrefly: ignore
+        return ByteCounts(token * hidden, token * hidden, token * value_dim, token * value_dim, token, 1)  # pyrefly: ignore
 
     name = f"additive, hidden {hidden}, values of {value_dim}, float32"
     # The backward pass recomputes the forward one of each block.
@@ -101,9 +101,9 @@ def estimate(work: Work, tokens: float, gpus: int, *, backward: bool = True) -> 
     """tokens: of one GPU. A hop takes as long as the slower of computing and moving, which overlap."""
     link, hops = (WITHIN if gpus <= A_MACHINE else BETWEEN), gpus - 1
     load = work.load(tokens)
-    traveller = choose(load, dict.fromkeys(("keys", "queries"), hops), "auto", backward=backward)
-    forth = load.a_hop(traveller, backward=False)
-    moved = [forth, load.a_hop(traveller, backward=True) - forth][: 1 + backward]
+    moves = choose_moving(load, dict.fromkeys(("keys", "queries"), hops), "auto", backward=backward)
+    forth = load.bytes_per_hop(moves, backward=False)
+    moved = [forth, load.bytes_per_hop(moves, backward=True) - forth][: 1 + backward]
     computed = [work.forward(tokens), work.backward(tokens)][: 1 + backward]
     waited = [link.latency + part / link.bandwidth for part in moved]
     together = sum(own + hops * max(own, wait) for own, wait in zip(computed, waited, strict=True))
@@ -116,7 +116,7 @@ def fewest_tokens(work: Work, link: Link, *, backward: bool) -> float:
     Bytes grow with the tokens of a GPU, pairs with their square.
     """
     load, hops = work.load(1.0), dict.fromkeys(("keys", "queries"), 1)
-    moved = load.a_hop(choose(load, hops, "auto", backward=backward), backward=backward)
+    moved = load.bytes_per_hop(choose_moving(load, hops, "auto", backward=backward), backward=backward)
     return moved / link.bandwidth / (work.forward(1.0) + (work.backward(1.0) if backward else 0.0))
 
 

@@ -76,6 +76,7 @@ def pytest_configure(config):
     refuses.known.update(refuses.read())
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node):
     """Collect what a process of xdist has met."""
     refuses.seen.update(getattr(node, "workeroutput", {}).get("refusals", ()))

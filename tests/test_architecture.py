@@ -1,4 +1,4 @@
-"""The house stands as it is described: light to import, every room named, tested and opened by a sentence."""
+"""The packages are as README describes them: light to import, each with tests, each file opening with a sentence."""
 
 import ast
 import importlib
@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "regard"
 FILES = sorted(SOURCE.rglob("*.py"))
-ROOMS = {
+PACKAGES = {
     path.stem
     for path in SOURCE.iterdir()
     if path.name not in {"__init__.py", "__main__.py", "__pycache__"} and (path.is_dir() or path.suffix == ".py")
@@ -32,16 +32,16 @@ def test_importing_regard_loads_nothing_heavy():
 
 def test_the_tree_in_the_readme_is_the_tree_on_disk():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    (tree,) = re.findall(r"## The house\n.*?```\n(.*?)```", readme, flags=re.DOTALL)
+    (tree,) = re.findall(r"## The packages\n.*?```\n(.*?)```", readme, flags=re.DOTALL)
     printed = [re.fullmatch(r"(\w+)  +(\S.*\.)", line) for line in tree.splitlines()]
-    assert all(printed), "one line a room: its name, two spaces or more, one sentence"
-    assert {line[1] for line in printed if line} == ROOMS
+    assert all(printed), "one line for each package: its name, two spaces or more, one sentence"
+    assert {line[1] for line in printed if line} == PACKAGES
 
 
-def test_every_room_has_tests():
+def test_every_package_has_tests():
     tested = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir() and [*path.glob("test_*.py")]}
     tested |= {path.stem.removeprefix("test_") for path in (ROOT / "tests").glob("test_*.py")}
-    assert ROOMS - tested == set()
+    assert PACKAGES - tested == set()
 
 
 def test_every_file_opens_with_a_sentence():
@@ -61,16 +61,16 @@ def test_the_modules_of_the_stress_runs_can_be_imported():
         importlib.import_module(f"tests.stress.{path.stem}")
 
 
-def test_a_room_is_there_when_first_asked_for():
-    """Each room is asked for in a fork of one process, because a room imports others."""
-    rooms = ["layers", "masks", "plots", "scores"]
+def test_packages_are_imported_when_first_used():
+    """Each package is used in a fork of one process, because a package imports others."""
+    packages = ["layers", "masks", "plots", "scores"]
     code = f"""
 import os, regard
-for room in {rooms}:
+for package in {packages}:
     if os.fork() == 0:
-        print(getattr(regard, room).__name__, flush=True)
+        print(getattr(regard, package).__name__, flush=True)
         os._exit(0)
     os.wait()
 """
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert printed.stdout.split() == [f"regard.{room}" for room in rooms]
+    assert printed.stdout.split() == [f"regard.{package}" for package in packages]

@@ -9,7 +9,7 @@ from benchmarks import pages, report
 from benchmarks.translation import report as translation_report
 
 import regard
-from regard.scores.names import WITHOUT_SIZES
+from regard.scores.names import NAMED_SCORES
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 
@@ -64,7 +64,7 @@ def test_every_score_is_listed():
 
 def test_every_score_is_listed_with_its_name():
     listed = re.findall(r'^\| `(\w+)\(.*\| `"(\w+)"` \|$', README, flags=re.MULTILINE)
-    assert {name: score for score, name in listed} == {name: kind.__name__ for name, kind in WITHOUT_SIZES.items()}
+    assert {name: score for score, name in listed} == {name: kind.__name__ for name, kind in NAMED_SCORES.items()}
 
 
 def test_every_mask_that_is_listed_exists():

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from regard import scores
+    from regard.attention import Attended, attend, inspect, merge, why
     from regard.errors import RegardError
     from regard.layers import (
         Attention,
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
         register_with_transformers,
     )
     from regard.masks import Mask
-    from regard.pooling import Attended, attend, inspect, merge, why
 
 __version__ = "0.1.0"
 
@@ -38,7 +38,7 @@ __all__ = [
 _ROOM_OF = {
     "RegardError": "errors",
     "Mask": "masks",
-    **dict.fromkeys(["Attended", "attend", "inspect", "merge", "why"], "pooling"),
+    **dict.fromkeys(["Attended", "attend", "inspect", "merge", "why"], "attention"),
     **dict.fromkeys(
         ["Attention", "Memory", "MultiHeadAttention", "attention_interface", "register_with_transformers"], "layers"
     ),

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest import mock
 
 import numpy as np
@@ -20,16 +20,16 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.gradcheck import GradcheckError
 
-from regard.backends import choice, one_by_one, ragged, torch_sdpa
-from regard.backends.blocked import checkpointed, chunks, memory, sweep
-from regard.backends.choice import Backend
+from regard.attention import attend, inspect
+from regard.backends import dispatch, row_blocks, sdpa, varlen
+from regard.backends.base import Backend, Need, Plan, Problem, Refusal, Result
+from regard.backends.blocked import chunks, memory, sweep
+from regard.checks import accumulation_dtype
 from regard.errors import RegardError
-from regard.layers import multihead as multihead_layer
+from regard.layers import multihead
 from regard.masks import Mask
-from regard.pooling import attend, everyday, inspect
 from regard.scores import Additive, Bilinear, Score
-from regard.scores.names import WITHOUT_SIZES, ScoreLike
-from regard.shapes import accumulation_dtype
+from regard.scores.names import NAMED_SCORES, ScoreLike
 
 __all__ = ["CASES", "Case", "Inputs", "check_backend", "check_score", "dispatch_log", "limits"]
 
@@ -174,7 +174,7 @@ def check_score(
 
     kind = type(score).__name__
     cases = [Case(f"{kind}, mask {mask}", lambda mask=mask: draw(mask)) for mask in ("none", "lengths", "causal")]
-    for name in choice.BACKENDS:
+    for name in dispatch.BACKENDS:
         if name != "reference" and _accepts(name, cases[0]):
             failures += [f"{name}: {line}" for line in check_backend(name, cases)]
     return failures
@@ -209,8 +209,7 @@ def _accepts(backend: str, case: Case) -> bool:
 def dispatch_log() -> Iterator[list[str]]:
     """The names of the backends that run inside the block, in order.
 
-    Logs calls of `attend`, `inspect` and the layers, and blocks of sharded calls. `recall_with_weights` is logged only
-    if it has dropout, a sink, or another backend than "auto" and "reference".
+    Logs calls of `attend`, `inspect` and the layers, and blocks of sharded calls.
 
     >>> with dispatch_log() as ran:
     ...     output = attend(torch.ones(3, 2), torch.ones(4, 2), torch.ones(4, 2), "gaussian")
@@ -218,48 +217,56 @@ def dispatch_log() -> Iterator[list[str]]:
     ['reference']
     """
     ran: list[str] = []
+    logged = {name: _Logged(own, ran) for name, own in dispatch.BACKENDS.items()}
+    native = multihead.native_multi_head_attention
 
-    def logged(backend: Backend) -> Backend:
-        def run(problem):
-            ran.append(backend.name)
-            return backend.run(problem)
+    def log_native(*arguments: Any) -> Tensor:
+        ran.append("torch")
+        return native(*arguments)
 
-        return backend._replace(run=run)
-
-    def logged_if_taken(function: Callable[..., Tensor | None], name: str) -> Callable[..., Tensor | None]:
-        """The same function of a path without dispatch; it returns None where the path is not taken."""
-
-        def run(*arguments):
-            result = function(*arguments)
-            ran.extend([name] if result is not None else [])
-            return result
-
-        return run
-
-    backends = {name: logged(backend) for name, backend in choice.BACKENDS.items()}
-    with ExitStack() as stack:
-        stack.enter_context(mock.patch.dict(choice.BACKENDS, backends))
-        for name in ("torch", "triton", "reference", "blocked"):
-            stack.enter_context(mock.patch.object(choice, name.upper(), backends[name]))
-        direct = [(everyday, "pool", "torch"), (multihead_layer, "few_calls", "torch")]
-        for owner, function, name in direct:
-            stack.enter_context(mock.patch.object(owner, function, logged_if_taken(getattr(owner, function), name)))
+    with (
+        mock.patch.dict(dispatch.BACKENDS, logged),
+        mock.patch.object(multihead, "native_multi_head_attention", log_native),
+    ):
         yield ran
+
+
+class _Logged(Backend):
+    """A backend that appends its name to a list when it runs."""
+
+    def __init__(self, backend: Backend, ran: list[str]) -> None:
+        self.name = backend.name
+        self._backend = backend
+        self._ran = ran
+
+    def plan(self, problem: Problem, need: Need) -> Plan | Refusal:
+        found = self._backend.plan(problem, need)
+        if isinstance(found, Refusal):
+            return found
+
+        def run(problem: Problem) -> Result:
+            self._ran.append(self.name)
+            return found.run(problem)
+
+        return found._replace(run=run)
+
+    def error_bound(self, problem: Problem) -> str:
+        return self._backend.error_bound(problem)
 
 
 # Module and constant of each limit; the constant is a number, a tuple, or a dict by device or dtype.
 _LIMITS: dict[str, tuple[object, str]] = {
     "tile_pairs": (memory, "TILE_ELEMENTS"),
     "kept_scores": (sweep, "MOST_KEPT"),
-    "row_block_elements": (checkpointed, "BLOCK_ELEMENTS"),
-    "row_block_queries": (checkpointed, "FEWEST_QUERIES"),
+    "row_block_elements": (row_blocks, "BLOCK_ELEMENTS"),
+    "row_block_queries": (row_blocks, "MIN_QUERIES"),
     "additive_chunk_elements": (chunks, "CHUNK"),
-    "small_elements": (choice, "SMALL"),
-    "small_additive_elements": (choice, "SMALL_ADDITIVE"),
-    "few_queries": (choice, "FEW_QUERIES"),
-    "mask_entries": (torch_sdpa, "MOST_ENTRIES"),
-    "varlen_pairs": (ragged, "FEW_PAIRS"),
-    "example_pairs": (one_by_one, "ENOUGH_PAIRS"),
+    "small_elements": (dispatch, "SMALL"),
+    "small_additive_elements": (dispatch, "SMALL_ADDITIVE"),
+    "few_queries": (dispatch, "FEW_QUERIES"),
+    "mask_entries": (sdpa, "MAX_MASK_ENTRIES"),
+    "varlen_pairs": (varlen, "MIN_PAIRS"),
+    "example_pairs": (varlen, "MIN_EXAMPLE_PAIRS"),
 }
 
 
@@ -349,10 +356,10 @@ def largest_entry(tensor: Tensor) -> float:
 def _registered(backend: str | Backend) -> Iterator[str]:
     """The name of a backend, registered inside the block if it is new."""
     if isinstance(backend, str):
-        choice.check_backend_name(backend)
+        dispatch.check_backend_name(backend)
         yield backend
     else:
-        with mock.patch.dict(choice.BACKENDS, {backend.name: backend}):
+        with mock.patch.dict(dispatch.BACKENDS, {backend.name: backend}):
             yield backend.name
 
 
@@ -547,7 +554,7 @@ def _case(name: str, make: Callable[[], Score], mask: str, dtype: torch.dtype) -
 
 
 _SCORES: dict[str, Callable[[], Score]] = {
-    **{name: type(score()) for name, score in WITHOUT_SIZES.items()},
+    **{name: type(score()) for name, score in NAMED_SCORES.items()},
     "bilinear": lambda: Bilinear(5, 5),
     "additive": lambda: Additive(5, 5, 7),
 }

@@ -1,6 +1,6 @@
 """What would run: every kind of score on every device, told as `why` tells it."""
 
-from regard.backends.choice import BACKENDS
+from regard.backends.dispatch import BACKENDS
 from regard.cli.what_runs import devices, findings
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 import regard
 from regard import testing
 from regard.backends.blocked.additive import TANH_ERROR
-from regard.shapes import accumulation_dtype
+from regard.checks import accumulation_dtype
 
 VALUE_DIM = 5
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)

@@ -9,7 +9,7 @@ from tests import oracle
 from torch import Tensor
 
 from regard import Mask, scores
-from regard.scores.names import KERNELS, WITHOUT_SIZES
+from regard.scores.names import KERNEL_SCORES, NAMED_SCORES
 
 HEADS = 3
 BATCH = (2, HEADS)
@@ -42,12 +42,12 @@ def _additive_projected(score):
 
 
 def _named(name: str) -> ScoreCase:
-    return ScoreCase(WITHOUT_SIZES[name], lambda score: oracle.named(name))
+    return ScoreCase(NAMED_SCORES[name], lambda score: oracle.named(name))
 
 
 def _learnable(name: str) -> ScoreCase:
     return ScoreCase(
-        lambda: KERNELS[name](1.25, learnable=True),
+        lambda: KERNEL_SCORES[name](1.25, learnable=True),
         lambda score: oracle.named(name, score.bandwidth.item()),
     )
 
@@ -57,8 +57,12 @@ def _widths(*shape: int) -> Tensor:
 
 
 SCORES: dict[str, ScoreCase] = {
-    **{name: _named(name) for name in WITHOUT_SIZES},
-    **{f"{name} learnable": _learnable(name) for name, kernel in KERNELS.items() if kernel().link.differentiable},
+    **{name: _named(name) for name in NAMED_SCORES},
+    **{
+        f"{name} learnable": _learnable(name)
+        for name, kernel in KERNEL_SCORES.items()
+        if kernel().kernel.is_differentiable
+    },
     "bilinear": ScoreCase(
         lambda: scores.Bilinear(3, 7),
         lambda score: lambda q, k: oracle.bilinear(q, k, array(score.matrix)),

@@ -6,7 +6,7 @@ from tests.contracts.agreement import Case, build
 from tests.contracts.cases import SCORES, array
 
 import regard
-from regard.scores.links import CompactLink
+from regard.scores.kernels import TaperedKernel
 
 QUERIES, KEYS = 5, 7
 
@@ -27,7 +27,7 @@ def misjudged(score: str, mask: str) -> list[str]:
     wrong = []
     for name, tensor in found.items():
         expected = torch.from_numpy(getattr(right, name))
-        if name == "scores" and isinstance(getattr(call.score, "link", None), CompactLink):
+        if name == "scores" and isinstance(getattr(call.score, "kernel", None), TaperedKernel):
             # The logarithm is steep where a kernel ends; what is rounded is the kernel.
             tensor, expected = tensor.exp(), expected.exp()
         measured, allowed = bounds.error(tensor, expected), bounds.roundings(expected, terms)

@@ -9,16 +9,16 @@ from tests.contracts.cases import DOTS, MASKS, POSITIONED, SCORES
 from tests.refuses import refuses
 
 import regard
-from regard.backends import choice
+from regard.backends import dispatch
 from regard.backends.blocked.additive import AdditiveTiles
 from regard.backends.blocked.chunks import ChunkTiles
 from regard.backends.blocked.loops import LoopTiles
-from regard.scores.names import WITH_SIZES, WITHOUT_SIZES
+from regard.scores.names import NAMED_SCORES, SIZED_SCORES
 from regard.testing import dispatch_log
 
 # triton takes distances and additive scores, the former in float32 and with some masks: tests/backends/fused judge it.
-JUDGED = [name for name in choice.BACKENDS if name not in ("reference", "triton")]
-LISTED = [*WITHOUT_SIZES, *WITH_SIZES]
+JUDGED = [name for name in dispatch.BACKENDS if name not in ("reference", "triton")]
+LISTED = [*NAMED_SCORES, *SIZED_SCORES]
 # What one kernel does with masks, all do: a variant differs in its parameters.
 VARIANTS = {name: ("none", "combination") for name in (*SCORES, *POSITIONED) if name not in LISTED}
 

@@ -11,9 +11,9 @@ from tests.refuses import refuses
 
 import regard
 from regard import Mask, RegardError, scores
-from regard.backends.choice import BACKENDS
-from regard.scores.names import KERNELS, WITH_SIZES, WITHOUT_SIZES
-from regard.shapes import FLOATS
+from regard.backends.dispatch import BACKENDS
+from regard.checks import FLOATS
+from regard.scores.names import KERNEL_SCORES, NAMED_SCORES, SIZED_SCORES
 
 # Triton's interpreter lets NumPy warn where a row has no key.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -87,7 +87,7 @@ def some_scores(draw, query, key):
     left, right = (max(x.shape[-1], 1) if draw(st.integers(0, 4)) else 3 for x in (query, key))
     match kind:
         case "name":
-            return draw(st.sampled_from([*WITHOUT_SIZES, *WITH_SIZES, "nonsense"]))
+            return draw(st.sampled_from([*NAMED_SCORES, *SIZED_SCORES, "nonsense"]))
         case "sized":
             return draw(st.sampled_from([scores.Bilinear(left, right), scores.Additive(left, right, 3)])).to(dtype)
         case "heads":
@@ -101,7 +101,9 @@ def some_scores(draw, query, key):
             )
             return draw(st.sampled_from(choices)).to(dtype)
         case "kernel":
-            return draw(st.sampled_from(list(KERNELS.values())))(draw(st.sampled_from([1e-30, 0.5, [1.0, 2.0, 3.0]])))
+            return draw(st.sampled_from(list(KERNEL_SCORES.values())))(
+                draw(st.sampled_from([1e-30, 0.5, [1.0, 2.0, 3.0]]))
+            )
         case "sink":
             return scores.ScaledDot(softcap=draw(st.sampled_from([None, 2.0])), sink=draw(st.sampled_from([1, 2, 3])))
         case "rotary":
@@ -179,7 +181,7 @@ def test_inputs_that_fit_under_any_score_mask_and_bias(data, backend):
 @given(
     shapes=st.tuples(*(st.lists(sizes, max_size=4).map(tuple) for _ in range(3))),
     dtypes=st.tuples(*(st.sampled_from([*FLOATS[:2], *FLOATS[:2], torch.int64, torch.complex64]) for _ in range(3))),
-    score=st.sampled_from([*WITHOUT_SIZES, "nonsense"]),
+    score=st.sampled_from([*NAMED_SCORES, "nonsense"]),
     backend=backends,
 )
 def test_inputs_of_any_shape_and_dtype(shapes, dtypes, score, backend):
@@ -242,7 +244,7 @@ EMPTY = {
 }
 
 
-@pytest.mark.parametrize("score", WITHOUT_SIZES)
+@pytest.mark.parametrize("score", NAMED_SCORES)
 @pytest.mark.parametrize("case", EMPTY)
 def test_empty_inputs_have_a_result_with_gradients_and_weights(case, score):
     query, key, value = (torch.randn(shape, requires_grad=True) for shape in EMPTY[case])

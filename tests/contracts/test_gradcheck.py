@@ -9,7 +9,7 @@ from torch.autograd import gradcheck, gradgradcheck
 
 import regard
 from regard.backends.blocked.sweep import Sweep
-from regard.scores.names import KERNELS, WITH_SIZES, WITHOUT_SIZES
+from regard.scores.names import KERNEL_SCORES, NAMED_SCORES, SIZED_SCORES
 
 BACKENDS = ("reference", "blocked")
 SEEN = regard.Mask.keep(torch.tensor([[True, False, True], [False, True, True]]))
@@ -55,7 +55,7 @@ def test_gradients_of_inputs_bias_and_parameters(name, backend):
     assert gradcheck(pooling(score, backend), arguments, fast_mode=not whole)
 
 
-@pytest.mark.parametrize("name", [*WITHOUT_SIZES, *WITH_SIZES])
+@pytest.mark.parametrize("name", [*NAMED_SCORES, *SIZED_SCORES])
 def test_second_gradients_through_the_reference(name):
     case = SCORES[name]
     score = case.build().double()
@@ -117,7 +117,7 @@ def test_a_second_gradient_through_closed_blocks_is_refused(score):
 
 def kinked(name, backend, query, key):
     """Output, log_mass and the gradients of query, key, value and bandwidth, all of one pooling in one dimension."""
-    kernel = KERNELS[name](1.0, learnable=KERNELS[name]().link.differentiable)
+    kernel = KERNEL_SCORES[name](1.0, learnable=KERNEL_SCORES[name]().kernel.is_differentiable)
     query, key = (torch.tensor(x, dtype=torch.float64).unsqueeze(-1).requires_grad_() for x in (query, key))
     value = torch.linspace(-1, 2, len(key), dtype=torch.float64).unsqueeze(-1).requires_grad_()
     record = regard.inspect(query, key, value, kernel.double(), backend=backend)
@@ -127,7 +127,7 @@ def kinked(name, backend, query, key):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", KERNEL_SCORES)
 def test_gradients_are_finite_where_query_is_key(name, backend):
     output, _, gradients = kinked(name, backend, [0.0, 0.5], [0.0, 0.5, 0.25])
     assert output.isfinite().all()
@@ -135,7 +135,7 @@ def test_gradients_are_finite_where_query_is_key(name, backend):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", KERNEL_SCORES)
 def test_a_key_on_the_edge_of_the_support_gives_finite_gradients(name, backend):
     output, _, gradients = kinked(name, backend, [0.0], [1.0, -1.0, 0.5])
     assert output.isfinite().all()
@@ -143,7 +143,7 @@ def test_a_key_on_the_edge_of_the_support_gives_finite_gradients(name, backend):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", [n for n in KERNELS if n not in ("gaussian", "laplacian")])
+@pytest.mark.parametrize("name", [n for n in KERNEL_SCORES if n not in ("gaussian", "laplacian")])
 def test_a_query_that_no_kernel_reaches_gets_zero_and_zero_gradients(name, backend):
     output, log_mass, gradients = kinked(name, backend, [9.0], [0.0, 1.0])
     assert output.item() == 0
@@ -152,7 +152,7 @@ def test_a_query_that_no_kernel_reaches_gets_zero_and_zero_gradients(name, backe
 
 
 @pytest.mark.parametrize("place", [[0.0, 0.5, 0.25], [0.5, -0.5, 1.0], [2.0, 3.0, 1.5]])
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", KERNEL_SCORES)
 def test_blocks_and_reference_take_the_same_gradient_at_a_kink(name, place):
     _, _, reference = kinked(name, "reference", [0.0, 0.5], place)
     _, _, blocked = kinked(name, "blocked", [0.0, 0.5], place)

@@ -12,7 +12,7 @@ import regard
 from regard import Mask
 from regard.backends.blocked.loops import has_compiler
 from regard.scores import Additive, Gaussian, ScaledDot
-from regard.scores.names import WITHOUT_SIZES
+from regard.scores.names import NAMED_SCORES
 
 NAMES = ("torch", "reference", "blocked", "auto")
 # Triton's interpreter computes with NumPy, which warns of the logarithm of 0.
@@ -409,7 +409,7 @@ def test_one_exported_program_serves_padded_batches_of_any_size(score, strict):
 @pytest.mark.parametrize("backend", ["reference", "blocked", "auto"])
 def test_autocast_casts_the_tokens_and_accumulates_in_float32(backend, score):
     built = {"additive": Additive(4, 4, 6), "bilinear": regard.scores.Bilinear(4, 4)}
-    module = built[score] if score in built else WITHOUT_SIZES[score]()
+    module = built[score] if score in built else NAMED_SCORES[score]()
     query, key, value = (x.float().requires_grad_() for x in drawn(2))
     with torch.autocast(query.device.type, torch.bfloat16):
         record = regard.inspect(query, key, value, module, backend=backend)
@@ -432,7 +432,7 @@ def test_autocast_casts_the_tokens_and_accumulates_in_float32(backend, score):
 def test_autocast_does_not_round_tokens_whose_distance_is_taken(backend, name, size):
     # Large is several tiles of the backend; Triton's interpreter would take seconds for 300 tokens.
     tokens = 20 if size == "small" else 130 if backend == "triton" else 300
-    score = regard.scores.Rotary("gaussian") if name == "rotary gaussian" else WITHOUT_SIZES[name]()
+    score = regard.scores.Rotary("gaussian") if name == "rotary gaussian" else NAMED_SCORES[name]()
     query, key = (100 + torch.randn(1, tokens, 2) for _ in range(2))
     value = torch.randn(1, tokens, 3)
     leaves = [x.requires_grad_() for x in (query, key, value)]

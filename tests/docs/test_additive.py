@@ -12,7 +12,7 @@ from regard.backends.blocked import chunks
 from regard.backends.blocked.additive import TANH_ERROR, AdditiveTiles
 from regard.backends.fused.additive import plan, tables
 from regard.backends.fused.additive.lift import CELLS, WIDEST, lift_of
-from regard.scores.reach import OUTLIERS
+from regard.scores.additive import TOKENS_PER_OUTLIER
 
 TEXT = page.PAGE.read_text(encoding="utf-8")
 DRAWN_FROM = {
@@ -136,7 +136,7 @@ def test_the_page_names_the_constants_of_the_code():
     for said in (
         f"where there are at least {plan.LEAST_TOKENS} queries and keys",
         f"up to $2^{{{plan.LEAST_WORK.bit_length() - 1}}}$ pairs times hidden units the exact form is the faster one",
-        f"but for those of one token in {OUTLIERS},",
+        f"but for those of one token in {TOKENS_PER_OUTLIER},",
         f"A block of {tables.BLOCK} tokens in which more than one activation in {tables.STRAY_SHARE} is a stray",
         f"in slabs of at most $2^{{{exact}}}$ pairs, lifted ones of $2^{{{lifted}}}$, or {tables.BLOCK} rows",
         f"from a table of {CELLS:,} cells",

@@ -2,7 +2,7 @@
 
     python -m tests.layers.compiled [--device cuda] [--jobs 8] [--scores gaussian additive]
 
-covers every named score, 1, 2 and 8 heads, 7 and 600 tokens, without a mask, with lengths and with a causal mask. It
+coverage every named score, 1, 2 and 8 heads, 7 and 600 tokens, without a mask, with lengths and with a causal mask. It
 prints one line per score and number of heads, with the largest errors, and exits with 1 if a combination fails.
 """
 
@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 from regard import Mask, MultiHeadAttention
-from regard.scores.names import WITH_SIZES, WITHOUT_SIZES
+from regard.scores.names import NAMED_SCORES, SIZED_SCORES
 
-SCORES = sorted({*WITHOUT_SIZES, *WITH_SIZES})
+SCORES = sorted({*NAMED_SCORES, *SIZED_SCORES})
 HEADS = (1, 2, 8)
 TOKENS = (7, 600)
 MASKS = ("none", "lengths", "causal")

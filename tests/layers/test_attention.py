@@ -10,7 +10,7 @@ import regard
 from regard import Attention, Mask
 from regard.layers import Alibi
 from regard.scores import Additive, Gaussian, Rotary, ScaledDot
-from regard.scores.names import WITHOUT_SIZES
+from regard.scores.names import NAMED_SCORES
 
 
 def tensors(*batch, queries=3, keys=5, dim=4, value_dim=2, dtype=torch.float64):
@@ -18,7 +18,7 @@ def tensors(*batch, queries=3, keys=5, dim=4, value_dim=2, dtype=torch.float64):
     return [torch.randn(*batch, *shape, dtype=dtype) for shape in shapes]
 
 
-@pytest.mark.parametrize("score", sorted(WITHOUT_SIZES))
+@pytest.mark.parametrize("score", sorted(NAMED_SCORES))
 def test_a_layer_is_attend(score):
     query, key, value = tensors(2)
     layer, mask = Attention(score), Mask.lengths(torch.tensor([5, 2]))

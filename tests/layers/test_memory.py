@@ -130,7 +130,7 @@ def test_errors_say_what_to_do():
         memory.append(torch.randn(1, 1, DIM))
     with refuses("rows", "numbers"):
         memory.select(torch.tensor([0.5]))
-    with refuses("rows", "Remember", "without", "batch"):
+    with refuses("rows", "remember", "without", "batch"):
         layer.remember(torch.randn(4, DIM)).select([0])
     with refuses("memory", "remember", "Memory"):
         MultiHeadAttention(DIM, 6).recall(torch.randn(2, 1, DIM), memory)
@@ -143,7 +143,7 @@ def test_errors_say_what_to_do():
 
 
 @pytest.mark.parametrize("rows", [[0, 5], [-1]])
-def test_rows_that_are_not_remembered_are_refused(rows):
+def test_rows_outside_the_memory_are_refused(rows):
     memory = Attention().remember(torch.randn(3, 5, 4), torch.randn(3, 5, 4))
     with refuses("rows", "from 0", "to 2"):
         memory.select(rows)
@@ -179,20 +179,20 @@ def test_output_and_weights_of_one_pass_are_those_of_the_record(layer):
 
 
 @pytest.mark.parametrize("mask", ["lengths", "keys"])
-def test_a_memory_blanks_its_padding_once_and_no_garbage_comes_through(mask):
+def test_memory_sets_its_padding_to_zero_once(mask):
     layer = MultiHeadAttention(DIM, HEADS, "additive")
     tokens, lengths = torch.randn(BATCH, TOKENS, DIM), torch.tensor([7, 2, 4])
     real = torch.arange(TOKENS) < lengths[:, None]
     said = Mask.lengths(lengths) if mask == "lengths" else Mask.keys(real)
     garbage = tokens.masked_fill(~real[..., None], 1e30)
     memory = layer.remember(garbage, mask=said)
-    assert memory.is_blanked
+    assert memory.padding_is_zero
     assert not memory.key.movedim(-3, 1).transpose(1, 2)[~real].any()
     assert not memory.value.movedim(-3, 1).transpose(1, 2)[~real].any()
     assert_same(layer.recall(tokens[:, :2], memory), layer(tokens[:, :2], tokens, tokens, said))
 
 
-def test_a_users_function_sees_keys_as_they_came():
+def test_callable_score_gets_the_keys_unchanged():
     seen = []
 
     def score(query, key):
@@ -205,18 +205,18 @@ def test_a_users_function_sees_keys_as_they_came():
     assert torch.equal(seen[0], tokens)
 
 
-def test_a_mask_that_says_more_than_padding_is_kept_as_it_is():
+def test_memory_whose_mask_is_more_than_padding_does_not_set_it_to_zero():
     layer = Attention()
     tokens = torch.randn(BATCH, TOKENS, DIM)
     for mask in (Mask.causal(), Mask.causal() & Mask.lengths(torch.tensor([7, 2, 4])), Mask.lengths(torch.tensor(4))):
-        assert not layer.remember(tokens, tokens, mask).is_blanked
+        assert not layer.remember(tokens, tokens, mask).padding_is_zero
 
 
 @pytest.mark.parametrize("make", [lambda: MultiHeadAttention(DIM, HEADS), lambda: Attention(Additive(DIM, DIM, 4))])
-def test_what_another_layer_remembered_is_refused(make):
+def test_memory_of_another_layer_is_refused(make):
     one, other, tokens = make(), make(), torch.randn(BATCH, TOKENS, DIM)
     memory = one.remember(tokens, tokens).append(tokens[:, :1], tokens[:, :1])
     assert one.recall(tokens[:, :1], memory).isfinite().all()
     for asked in (other.recall, other.recall_inspect, other.recall_with_weights):
-        with refuses("memory", "remembered", "another", "Memory"):
+        with refuses("memory", "remember", "another", "Memory"):
             asked(tokens[:, :1], memory)

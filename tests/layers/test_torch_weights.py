@@ -35,7 +35,7 @@ def test_outputs_and_gradients_of_nn_multihead_attention(bias, options):
     direction = torch.randn_like(wanted)
     theirs_grads = torch.autograd.grad(wanted, [*tensors, *theirs.parameters()], direction)
     found.backward(direction)
-    packed = ours.input.parts() if not ours.input.packed else (ours.input.weight,)
+    packed = ours.input.matrices() if not ours.input.packed else (ours.input.weight,)
     parameters = [*packed, *([ours.input.bias] if bias else []), *ours.output.parameters()]
     assert len(theirs_grads) == 3 + len(parameters)
     for name, left, right in zip(

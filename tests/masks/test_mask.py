@@ -1,4 +1,4 @@
-"""The words of `Mask` against plain loops: what each means, how they join, follow beams, grow and trace."""
+"""Every constructor and operator of `Mask` against plain loops, beams, growing caches, tracing and the cache."""
 
 import copy
 import dataclasses
@@ -9,10 +9,12 @@ import pytest
 import torch
 from tests.modes import Relabelling
 from tests.refuses import refuses
+from torch._subclasses import FakeTensorMode
 
 import regard
-from regard import keeping
-from regard.masks import Mask, placed, tensors
+from regard import torch_compat
+from regard.masks import Mask, bound
+from regard.torch_compat import MAX_CACHED
 
 CPU = torch.device("cpu")
 B, H, Q, K = 2, 3, 5, 7
@@ -96,7 +98,7 @@ def test_bands_stand_where_they_are_aligned(queries, keys, left, right):
 
 def test_causal_is_the_plain_band_on_equal_sizes():
     node = Mask.causal().place(batch=(B, H), queries=K, keys=K, device=CPU)
-    assert node.is_plain_causal
+    assert node.is_causal
     assert torch.equal(dense(Mask.causal(), queries=K), loops(lambda b, h, i, j: j <= i, K, K))
 
 
@@ -128,7 +130,7 @@ def test_every_tensor_has_two_axes_more_than_the_batch():
 def test_a_mask_is_immutable_and_survives_copying():
     mask = Mask.causal() & ~Mask.lengths(torch.tensor([3, 5]))
     with pytest.raises(dataclasses.FrozenInstanceError):
-        mask._word = None
+        mask._expression = None
     for again in (pickle.loads(pickle.dumps(mask)), copy.deepcopy(mask)):
         assert torch.equal(dense(again, queries=K), dense(mask, queries=K))
     assert repr(mask) == "(Mask.causal() & ~Mask.lengths(int64 (2,) on cpu))"
@@ -164,6 +166,7 @@ def test_numbers_of_keys_are_whole(mask, number):
         ("new_keys", lambda: mask.grow(K, number)),
         ("queries", lambda: mask.draw(queries=number)),
         ("keys", lambda: mask.draw(Q, keys=number)),
+        ("keys", lambda: mask.draw(keys=number)),
         ("queries", lambda: mask.to_sdpa((B,), number, K)),
     ):
         with refuses(argument, "a whole number, at least 0"):
@@ -223,34 +226,120 @@ def test_a_mask_keeps_the_keys_it_was_made_of():
     assert torch.equal(dense(mask, batch=(B, H)), before)
 
 
-def test_lengths_are_placed_once_for_each_size_and_few_sizes_are_kept(monkeypatch):
-    mask, real = Mask.lengths(torch.tensor([1, 4])), Mask.keys(ints(B, K, high=2).bool())
-    size = {"batch": (B, H), "queries": Q, "device": CPU}
-    for padding in (mask, real):
-        assert padding.place(keys=K, **size) is padding.place(keys=K, **size)
-    monkeypatch.setattr(tensors, "MOST_ENTRIES", -1)
-    assert mask.place(keys=K, **size) is mask.place(keys=K, **size)
-    monkeypatch.setattr(keeping, "MOST_KEPT", 3)
-    for keys in range(5, 12):
-        assert isinstance(mask.place(keys=keys, **size), placed.Lengths)
-    assert 1 <= len(mask._word.kept) <= 3
-    for padding in (mask, real):
-        for copied in (copy.deepcopy(padding), pickle.loads(pickle.dumps(padding))):
-            assert not copied._word.kept
-            assert torch.equal(dense(copied, batch=(B, H)), dense(padding, batch=(B, H)))
+def place(mask, keys=K, **more):
+    return mask.place(**({"batch": (B, H), "queries": K, "keys": keys, "device": CPU} | more))
+
+
+CACHED = {
+    "lengths": lambda: Mask.lengths(torch.tensor([1, 4])),
+    "keys": lambda: Mask.keys(ints(B, K, high=2).bool()),
+    "causal lengths": lambda: Mask.causal("lower_right") & ~Mask.lengths(torch.tensor([1, 4])),
+}
+
+
+@pytest.mark.parametrize("name", CACHED)
+def test_a_mask_is_bound_once_for_equal_sizes(name):
+    mask = CACHED[name]()
+    first = place(mask)
+    assert place(mask) is first
+    for other in ({"queries": K + 1}, {"batch": (B, 1)}, {"first_query": 2}):
+        assert place(mask, **other) is not first
+    assert place(mask) is first
+
+
+def test_at_most_max_cached_bound_masks_are_kept():
+    mask = Mask.lengths(torch.tensor([1, 4]))
+    for keys in range(5, 5 + 3 * MAX_CACHED):
+        assert isinstance(place(mask, keys), bound.Lengths)
+        assert 1 <= len(mask._bound) <= MAX_CACHED
+
+
+@pytest.mark.parametrize("name", CACHED)
+@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda mask: pickle.loads(pickle.dumps(mask))])
+def test_a_copied_mask_starts_with_an_empty_cache(name, again):
+    mask = CACHED[name]()
+    before = place(mask)
+    copied = again(mask)
+    assert mask._bound
+    assert not copied._bound
+    assert place(copied) is not before
+    assert torch.equal(dense(copied), dense(mask))
+
+
+@pytest.mark.parametrize("name", CACHED)
+def test_fake_tensors_leave_nothing_in_the_cache(name):
+    mask, before = CACHED[name](), dense(CACHED[name]())
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        place(mask)
+    assert not mask._bound
+    assert torch.equal(dense(mask), before)
+    assert all(type(tensor) is torch.Tensor for tensor in place(mask).tensors())
+
+
+@pytest.mark.parametrize("name", CACHED)
+def test_functionalize_leaves_nothing_in_the_cache(name):
+    mask, before = CACHED[name](), dense(CACHED[name]())
+    tokens = torch.randn(B, H, K, 4)
+    found = torch.func.functionalize(lambda x: regard.attend(x, x, x, mask=mask))(tokens)
+    assert not mask._bound
+    assert torch.equal(dense(mask), before)
+    torch.testing.assert_close(regard.attend(tokens, tokens, tokens, mask=mask), found)
+
+
+@pytest.mark.parametrize("name", CACHED)
+def test_a_mask_first_used_in_inference_mode_serves_training(name):
+    mask, tokens = CACHED[name](), torch.randn(B, H, K, 4, requires_grad=True)
+    with torch.inference_mode():
+        before = regard.attend(tokens, tokens, tokens, mask=mask)
+        bound_mask = place(mask)
+    after = regard.attend(tokens, tokens, tokens, mask=mask)
+    assert place(mask) is bound_mask
+    after.sum().backward()
+    torch.testing.assert_close(after, before.clone())
+    assert bool(tokens.grad.isfinite().all())
+
+
+@pytest.mark.parametrize("constructor", [Mask.keep, Mask.drop])
+def test_a_matrix_that_changes_is_read_anew(constructor):
+    matrix = ints(B, 1, 1, K, high=2).bool()  # the same for all queries, as padding is
+    mask, tokens = constructor(matrix), torch.randn(B, H, K, 4)
+    before = regard.attend(tokens, tokens, tokens, mask=mask)
+    matrix.logical_not_()
+    found = regard.attend(tokens, tokens, tokens, mask=mask)
+    assert not torch.allclose(found, before)
+    assert torch.equal(found, regard.attend(tokens, tokens, tokens, mask=constructor(matrix)))
+
+
+def test_each_stream_has_its_own_bound_mask(monkeypatch):
+    mask, stream = CACHED["lengths"](), [0]
+    monkeypatch.setattr(torch_compat, "stream_of", lambda device: stream[0])
+    first = place(mask)
+    stream[0] = 7
+    second = place(mask)
+    assert second is not first
+    assert place(mask) is second
+    stream[0] = 0
+    assert place(mask) is first
+
+
+def test_a_captured_graph_neither_reads_nor_fills_the_cache(monkeypatch):
+    used, unused, stream = CACHED["lengths"](), CACHED["lengths"](), [0]
+    monkeypatch.setattr(torch_compat, "stream_of", lambda device: stream[0])
+    first = place(used)
+    stream[0] = None
+    assert place(used) is not first
+    assert place(unused) is not place(unused)
+    assert not unused._bound
 
 
 WORDS = {
     "lengths": lambda: Mask.lengths(torch.tensor([1, 4])),
-    "many lengths": lambda: Mask.lengths(torch.arange(B).expand(B) + 1),
     "keys": lambda: Mask.keys(torch.ones(B, K, dtype=torch.bool)),
 }
 
 
 @pytest.mark.parametrize("word", WORDS)
-def test_a_mask_that_was_used_here_is_refused_elsewhere(word, monkeypatch):
-    if word == "many lengths":
-        monkeypatch.setattr(tensors, "MOST_ENTRIES", -1)
+def test_a_mask_that_was_used_here_is_refused_elsewhere(word):
     mask = WORDS[word]()
     dense(mask)
     with refuses("Mask.keys" if word == "keys" else "Mask.lengths", "the device of the query, meta"):
@@ -265,25 +354,6 @@ def test_a_mask_made_in_inference_may_meet_a_backward_pass_later(word):
     for backend in ("reference", "blocked"):
         regard.attend(tokens, tokens, tokens, "gaussian", mask, backend=backend).sum().backward()
     assert bool(tokens.grad.isfinite().all())
-
-
-@pytest.mark.parametrize("word", ["many lengths", "keys"])
-def test_a_recorded_graph_holds_a_mask_that_was_made_before_it(word, monkeypatch):
-    monkeypatch.setattr(tensors, "MOST_ENTRIES", -1)
-    held, now = {}, [0]
-    monkeypatch.setattr(keeping, "HELD", held)
-    for module in (keeping, tensors):
-        monkeypatch.setattr(module, "stream_of", lambda device: now[0])
-    used, unused = WORDS[word](), WORDS[word]()
-    dense(used)
-    now[0] = None
-    inside = WORDS[word]()
-    for _ in range(3):
-        for mask in (used, unused, inside):
-            dense(mask)
-    given = [next(iter(mask._word.__reduce__()[1])) for mask in (used, unused, inside)]
-    assert [any(tensor is thing for thing in held.values()) for tensor in given] == [True, True, False]
-    assert len(held) == 3  # beside the two tensors what was placed before
 
 
 def test_real_keys_and_padding_masks_of_others_are_copies():
@@ -321,30 +391,34 @@ def test_what_is_kept_is_not_handed_out():
     assert torch.equal(dense(Mask.lengths(lengths), batch=(B,)), before)
 
 
-def test_what_is_kept_belongs_to_no_mode():
-    lengths = torch.tensor([3, 23])
+@pytest.mark.parametrize("name", CACHED)
+def test_a_cached_mask_has_plain_tensors_even_if_a_mode_was_active(name):
+    mask = CACHED[name]()
     with Relabelling():
-        Mask.lengths(lengths).to_sdpa((B,), 1, 31)
-    assert type(dense(Mask.lengths(lengths), batch=(B,), queries=1, keys=31)) is torch.Tensor
+        place(mask).padding(K, CPU)
+    assert mask._bound
+    assert all(type(tensor) is torch.Tensor for tensor in place(mask).tensors())
+    padding = place(mask).padding(K, CPU)
+    assert padding is None or type(padding.real) is torch.Tensor
 
 
 @pytest.mark.parametrize("backend", ["reference", "blocked", "torch"])
-def test_a_mask_that_is_kept_and_one_that_is_not_are_the_same(backend, monkeypatch):
-    """Short ones are kept as a matrix, longer ones are asked tile by tile."""
-    generator = torch.Generator().manual_seed(5)
-    inputs = [torch.randn(B, K, 4, generator=generator).requires_grad_() for _ in range(3)]
+def test_a_cached_mask_gives_the_results_of_a_new_one(backend):
+    inputs = [torch.randn(B, K, 4, generator=torch.Generator().manual_seed(5)).requires_grad_() for _ in range(3)]
     lengths = torch.tensor([0, 4])
+
+    def masks():
+        padding = Mask.lengths(lengths)
+        return [padding, ~padding, padding & Mask.causal(), padding | Mask.window(1, 1)]
 
     def outcome(mask):
         output = regard.attend(*inputs, mask=mask, backend=backend)
         return [output, *torch.autograd.grad(output.sum(), inputs)]
 
-    words = [Mask.lengths(lengths), ~Mask.lengths(lengths), Mask.lengths(lengths) & Mask.causal()]
-    kept = [outcome(mask) for mask in (*words, words[0] | Mask.window(1, 1))]
-    monkeypatch.setattr(tensors, "MOST_ROWS", -1)
-    for ours, mask in zip(kept, (*words, words[0] | Mask.window(1, 1)), strict=True):
-        assert "dense" not in mask.place(batch=(B,), queries=K, keys=K, device=CPU).encode()
-        for one, other in zip(ours, outcome(mask), strict=True):
+    for mask, new in zip(masks(), masks(), strict=True):
+        outcome(mask)
+        assert mask._bound
+        for one, other in zip(outcome(mask), outcome(new), strict=True):
             assert torch.equal(one, other)
 
 
@@ -356,19 +430,20 @@ def test_a_compiled_caller_builds_places_and_asks():
         mask |= Mask.window(2, None, "top_left") & Mask.keys(real)
         node = mask.place(batch=tuple(batch), queries=queries, keys=keys, device=scores.device)
         tile = node.tile(slice(0, queries), slice(0, keys), scores.device)
-        return tile, node.encode(), node.tensors(), node.numbers(), node.unseen_keys(keys, scores.device)
+        text, tensors, numbers = bound.flatten(node)
+        return tile, text, tensors, numbers, node.padding(keys, scores.device)
 
     torch._dynamo.reset()
     compiled = torch.compile(caller, fullgraph=True, backend="aot_eager")
     # The first call compiles for its sizes, the second one, of other sizes, for any.
     for queries, keys in ((5, 7), (3, 11)):
         inputs = (torch.zeros(B, H, queries, keys), torch.tensor([1, 4]), ints(B, keys, high=2).bool())
-        (tile, text, tensors, numbers, unseen), expected = compiled(*inputs), caller(*inputs)
+        (tile, text, tensors, numbers, padding), expected = compiled(*inputs), caller(*inputs)
         assert torch.equal(tile, expected[0])
         assert numbers == expected[3], "the numbers must follow the sizes of this call"
-        again = placed.decode(text, tensors, numbers).tile(slice(0, queries), slice(0, keys), CPU)
+        again = bound.unflatten(text, tensors, numbers).tile(slice(0, queries), slice(0, keys), CPU)
         assert torch.equal(again, expected[0])
-        assert torch.equal(unseen, expected[4])
+        assert torch.equal(padding.real, expected[4].real)
 
 
 @OLDER_TORCH_WARNS

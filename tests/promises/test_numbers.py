@@ -14,7 +14,7 @@ from torch import Tensor
 
 import regard
 from regard import testing
-from regard.shapes import accumulation_dtype
+from regard.checks import accumulation_dtype
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's, where a GPU is silent
 

@@ -8,7 +8,8 @@ from tests.refuses import refuses
 from tests.regression.curves import KERNELS, wave
 
 from regard.regression import NadarayaWatson, band
-from regard.regression.sums.squares import SQUARE_IS_A_KERNEL
+from regard.scores.kernels import KERNELS as FACTS
+from regard.scores.names import KERNEL_SCORES
 
 
 @pytest.mark.parametrize("degree", [0, 1])
@@ -87,7 +88,7 @@ def test_shares_as_weights_are_named():
 
 @pytest.mark.parametrize("dim", [1, 2])
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("kernel", sorted(SQUARE_IS_A_KERNEL))
+@pytest.mark.parametrize("kernel", sorted(name for name in KERNEL_SCORES if FACTS[name].square))
 def test_the_variance_of_lines_from_moments_is_that_of_rows(kernel, weighted, dim):
     """Rows of the hat matrix for all pairs are the judge; some observations have no noise, some queries no window."""
     generator = torch.Generator().manual_seed(dim)

@@ -7,7 +7,7 @@ from scipy.stats import gaussian_kde
 from tests.regression.curves import KERNELS, wave
 
 from regard.regression import NadarayaWatson
-from regard.regression.rules import CANONICAL, relative_to_gaussian
+from regard.regression.rules import canonical_bandwidth, relative_to_gaussian
 
 
 @pytest.mark.parametrize("dim", [1, 3])
@@ -29,7 +29,7 @@ def test_the_canonical_bandwidths(kernel):
             lambda d: KERNELS[kernel](np.float64(d)) * d * d,
         )
     )
-    assert CANONICAL[kernel] == pytest.approx((roughness / total**2 / (second / total) ** 2) ** 0.2, rel=1e-7)
+    assert canonical_bandwidth(kernel) == pytest.approx((roughness / total**2 / (second / total) ** 2) ** 0.2, rel=1e-7)
     x, y = wave()
     widths = [NadarayaWatson(name, "scott").fit(x, y).bandwidth_ for name in ("gaussian", kernel)]
     assert widths[1] / widths[0] == pytest.approx(relative_to_gaussian(kernel))

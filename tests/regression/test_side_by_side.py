@@ -7,7 +7,7 @@ import torch
 from regard.regression import criteria, side_by_side
 from regard.regression.smoother import Smoother
 from regard.regression.sums import Data
-from regard.scores.names import KERNELS
+from regard.scores.names import KERNEL_SCORES
 
 WIDTHS = [1e-7, 0.003, 0.02, 0.11, 0.5, 2.0, 60.0]
 
@@ -21,7 +21,7 @@ def smoother(kernel, width=1.0, weights=False, rows=90, offset=0.0):
 
 
 @pytest.mark.parametrize("weights", [False, True])
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", KERNEL_SCORES)
 def test_every_width_is_judged_as_by_itself(kernel, weights):
     found = side_by_side.judge(smoother(kernel, weights=weights), WIDTHS)
     for width, judgement in zip(WIDTHS, found, strict=True):

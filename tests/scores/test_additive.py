@@ -1,4 +1,8 @@
-"""The additive score is a dense network with one hidden tanh layer on [q; k] (eq. 12)."""
+"""The additive score is a dense network with one hidden tanh layer on [q; k] (eq. 12), with a measured range."""
+
+import copy
+import math
+import pickle
 
 import pytest
 import torch
@@ -7,8 +11,10 @@ from tests.refuses import refuses
 from torch import nn
 
 import regard
-from regard.scores import Additive
+from regard.scores import Additive, additive
+from regard.scores.additive import GRID, START, ActivationRange, round_up
 
+GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="ranges are measured on a GPU")
 BACKENDS = ("reference", "blocked")
 
 
@@ -108,3 +114,107 @@ def test_a_new_score_is_drawn_as_a_linear_layer_is():
     assert score.weight.abs().max() <= 1 / 3
     assert repr(score) == "Additive(query_dim=16, key_dim=25, hidden_dim=9)"
     assert "projected" in repr(Additive.of_projected(9))
+
+
+def test_a_range_starts_on_the_grid_which_rises():
+    assert ActivationRange().range == (START, START)
+    assert START in GRID
+    assert list(GRID) == sorted(set(GRID))
+    assert GRID[0] > 0
+
+
+@pytest.mark.parametrize("step", GRID)
+def test_round_up_gives_the_smallest_grid_value_that_is_not_below(step):
+    assert round_up(step) == step
+    assert round_up(math.nextafter(step, 0.0)) == step
+    above = [other for other in GRID if other > step]
+    assert round_up(math.nextafter(step, math.inf)) == (above[0] if above else GRID[-1])
+
+
+@pytest.mark.parametrize(
+    ("largest", "expected"), [(0.0, GRID[0]), (math.nan, GRID[0]), (1e4, GRID[-1]), (math.inf, GRID[-1])]
+)
+def test_values_outside_the_grid_round_to_its_ends(largest, expected):
+    assert round_up(largest) == expected
+
+
+def test_queries_and_keys_have_separate_ranges():
+    ranges = ActivationRange()
+    ranges.update(0.3, 4.2)
+    assert ranges.range == (round_up(0.3), round_up(4.2))
+    assert ranges.range[0] < 4.2 <= ranges.range[1]
+    score = Additive.of_projected(4)
+    score.reach.update(0.3, 4.2)
+    assert score.pair(torch.randn(3, 4), torch.randn(5, 4)).reach == (round_up(0.3), round_up(4.2))
+
+
+def test_outlier_tokens_do_not_widen_the_range(monkeypatch):
+    monkeypatch.setattr(additive, "TOKENS_PER_OUTLIER", 10)
+    tokens = torch.rand(4, 5, 3)
+    tokens[0, 1, 2], tokens[3, 0, 0], tokens[2, 2, 2] = -50.0, 9.0, -3.0
+    assert additive._large_activation(tokens) == 3.0
+    monkeypatch.setattr(additive, "TOKENS_PER_OUTLIER", 100)
+    assert additive._large_activation(tokens) == 50.0
+
+
+@pytest.fixture
+def measurements(monkeypatch):
+    """The shapes of the tokens that scores have measured."""
+    seen = []
+    monkeypatch.setattr(ActivationRange, "observe", lambda self, query, key: seen.append((query.shape, key.shape)))
+    return seen
+
+
+def test_only_training_measures_activations(measurements):
+    score, query, key = Additive(3, 5, 4), torch.randn(2, 6, 3), torch.randn(2, 7, 5)
+    regard.attend(query, key, key, score)
+    assert measurements == [((2, 6, 4), (2, 7, 4))]  # projected
+    with torch.no_grad():
+        regard.attend(query, key, key, score)
+    regard.attend(query, key, key, score.eval())
+    assert len(measurements) == 1
+
+
+def test_activations_are_not_measured_on_a_cpu():
+    ranges = ActivationRange()
+    for _ in range(40):
+        ranges.observe(torch.full((3, 4), 0.1, device="cpu"), torch.full((3, 4), 0.1, device="cpu"))
+    assert ranges.range == (START, START)
+
+
+def test_a_copy_keeps_the_range_and_drops_the_pending_measurement():
+    score = Additive(3, 3, 4)
+    score.reach.update(2.0, 3.0)
+    score.reach._calls, score.reach._pending = 5, object()
+    for other in (copy.deepcopy(score.reach), pickle.loads(pickle.dumps(score.reach))):
+        assert other.range == (2.0, 3.0)
+        assert (other._calls, other._pending) == (0, None)
+    assert score.reach._calls == 5
+
+
+def test_the_range_is_not_in_the_state_dict():
+    assert set(Additive(3, 3, 4).state_dict()) == {"query_weight", "key_weight", "weight"}
+
+
+@GPU
+def test_a_measurement_is_used_some_calls_later():
+    score = Additive.of_projected(4).to("cuda")
+    query, key = torch.full((9, 4), 0.7, device="cuda"), torch.full((5, 4), -3.2, device="cuda")
+    assert score.pair(query, key).reach == (START, START)
+    torch.cuda.synchronize()
+    assert score.pair(query, key).reach == (round_up(0.7), round_up(3.2))
+    score.eval()
+    for _ in range(2 * additive.CALLS_PER_MEASUREMENT):
+        assert score.pair(7 * query, key).reach == (round_up(0.7), round_up(3.2))
+
+
+@GPU
+def test_activations_are_measured_once_per_calls_per_measurement():
+    score = Additive.of_projected(4).to("cuda")
+    small, large = (torch.full((3, 4), size, device="cuda") for size in (0.7, 7.7))
+    score.pair(small, small)
+    torch.cuda.synchronize()
+    ranges = [score.pair(large, large).reach for _ in range(additive.CALLS_PER_MEASUREMENT)]
+    torch.cuda.synchronize()
+    assert set(ranges) == {(round_up(0.7), round_up(0.7))}
+    assert score.pair(large, large).reach == (round_up(7.7), round_up(7.7))

@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import regard
 from regard.scores import Boxcar, Epanechnikov, Gaussian, SquaredDistance, Triangular
-from regard.scores.names import KERNELS
+from regard.scores.names import KERNEL_SCORES
 
 BACKENDS = ("reference", "blocked")
 
@@ -22,11 +22,11 @@ def drawn(queries=5, keys=7, dim=2, value_dim=3, dtype=torch.float64):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("bandwidth", [0.5, 2.0])
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", KERNEL_SCORES)
 def test_attention_with_a_log_kernel_is_nadaraya_watson(name, bandwidth, backend):
     """eq. 4, written as the fraction f / sum f, is eq. 3 with the score log f."""
     query, key, value = drawn(queries=11)
-    found = regard.attend(query, key, value, KERNELS[name](bandwidth), backend=backend)
+    found = regard.attend(query, key, value, KERNEL_SCORES[name](bandwidth), backend=backend)
     exact = torch.from_numpy(oracle.nadaraya_watson(name, query.numpy(), key.numpy(), value.numpy(), bandwidth))
     bounds.assert_close(found, exact, bounds.roundings(exact, 256))
 
@@ -51,13 +51,13 @@ def test_squared_distance_is_a_gaussian_of_width_one_over_root_two():
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", KERNEL_SCORES)
 def test_an_offset_of_1000_bandwidths_costs_no_precision(name, backend):
     """Differences of tokens that float32 holds exactly are exact, wherever the tokens stand."""
     query, key, value = drawn(queries=31, keys=37, dtype=torch.float32)
     grid = 2.0**-12
     query, key = (grid * (x / grid).round() for x in (query, key))
-    kernel = KERNELS[name](1.0)
+    kernel = KERNEL_SCORES[name](1.0)
     near = regard.inspect(query, key, value, kernel, backend=backend)
     far = regard.inspect(query + 1000, key + 1000, value, kernel, backend=backend)
     assert torch.equal(far.output, near.output)
@@ -99,7 +99,7 @@ def test_inside_a_boxcar_is_abs_of_the_difference_at_most_the_bandwidth(dtype, b
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_the_edge_of_a_boxcar_is_inside_and_that_of_every_other_kernel_outside(backend):
     query, key = torch.zeros(1, 1), torch.tensor([[1.0], [-1.0], [0.5]])
-    for name, kernel in KERNELS.items():
+    for name, kernel in KERNEL_SCORES.items():
         weights = regard.inspect(query, key, key, kernel(1.0), backend=backend).weights()[0]
         if name == "boxcar":
             assert weights.tolist() == pytest.approx([1 / 3] * 3)
@@ -167,11 +167,11 @@ def test_a_small_bandwidth_finds_the_nearest_neighbour_and_a_large_one_the_mean(
 
 
 @pytest.mark.parametrize("width", [1e-60, 1e-30, 1e30, 1e60])
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", KERNEL_SCORES)
 def test_no_bandwidth_however_extreme_gives_nan(name, width):
     key = torch.tensor([[0.0], [1.0], [2.0]])
     for backend in BACKENDS:
-        record = regard.inspect(key, key, key, KERNELS[name](width), backend=backend)
+        record = regard.inspect(key, key, key, KERNEL_SCORES[name](width), backend=backend)
         assert not record.output.isnan().any()
         exact = key if width < 1 else torch.ones_like(key)
         bounds.assert_same(record.output, exact)
@@ -185,10 +185,10 @@ def test_a_learnable_boxcar_is_refused_with_the_reason():
 @pytest.mark.parametrize(
     "bandwidth", [0, -1.0, math.nan, math.inf, 10**400, "1", None, True, [1.0, 0.0], [], torch.tensor([])]
 )
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", KERNEL_SCORES)
 def test_a_bandwidth_that_is_not_positive_and_finite_is_refused(name, bandwidth):
     with refuses("bandwidth", "positive", "numbers", "finite"):
-        KERNELS[name](bandwidth)
+        KERNEL_SCORES[name](bandwidth)
 
 
 def test_a_bandwidth_per_dimension_that_does_not_fit_is_refused_with_the_shape_for_heads():

@@ -6,35 +6,35 @@ from tests.refuses import refuses
 
 import regard
 from regard import scores
-from regard.scores.names import KERNELS, WITH_SIZES, WITHOUT_SIZES, check_score, named_score
+from regard.scores.names import KERNEL_SCORES, NAMED_SCORES, SIZED_SCORES, check_score, score_by_name
 
 
-@pytest.mark.parametrize("name", WITHOUT_SIZES)
+@pytest.mark.parametrize("name", NAMED_SCORES)
 def test_a_name_is_the_score_with_bandwidth_1(name):
     tokens = torch.randn(5, 3)
     by_name = regard.attend(tokens, tokens, tokens, name)
-    assert torch.equal(by_name, regard.attend(tokens, tokens, tokens, WITHOUT_SIZES[name]()))
+    assert torch.equal(by_name, regard.attend(tokens, tokens, tokens, NAMED_SCORES[name]()))
 
 
 def test_every_public_score_has_a_name_or_wraps_one():
-    named = {score.__name__ for score in WITHOUT_SIZES.values()}
-    sized = {call.partition("(")[0] for call in WITH_SIZES.values()}
+    named = {score.__name__ for score in NAMED_SCORES.values()}
+    sized = {call.partition("(")[0] for call in SIZED_SCORES.values()}
     assert named | sized | {"Rotary", "Score"} == set(scores.__all__)
 
 
 def test_kernels_are_named_after_their_links():
-    assert all(name == kernel.link_name for name, kernel in KERNELS.items())
+    assert all(name == kernel.kernel_name for name, kernel in KERNEL_SCORES.items())
 
 
-@pytest.mark.parametrize("name", WITH_SIZES)
+@pytest.mark.parametrize("name", SIZED_SCORES)
 def test_a_name_that_needs_sizes_is_refused_with_the_constructor(name):
     with refuses("score", f"'{name}'", f"regard.scores.{name.capitalize()}("):
-        named_score(name)
+        score_by_name(name)
 
 
 def test_an_unknown_name_is_refused_with_all_names():
     with refuses("score", "'gausian'"):
-        named_score("gausian")
+        score_by_name("gausian")
 
 
 @pytest.mark.parametrize("score", [None, 3, scores.Gaussian, torch.zeros(2), ["dot"]])

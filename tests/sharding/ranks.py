@@ -62,14 +62,14 @@ def _rank(rank: int, ranks: int, meeting: str, folder: str) -> None:
     # Loaded here: whoever asks for outcomes does not need them.
     from tests.sharding.cases import CASES
     from tests.sharding.judged import disagreements
-    from tests.sharding.stories import STORIES
+    from tests.sharding.scenarios import SCENARIOS
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=ranks, timeout=PATIENCE)
     world = dist.group.WORLD
     asked: dict[str, Callable[[], object]] = {}
     asked |= {name: partial(disagreements, case, world) for name, case in CASES[ranks].items()}
-    asked |= {name: partial(story, world) for name, story in STORIES[ranks].items()}
+    asked |= {name: partial(story, world) for name, story in SCENARIOS[ranks].items()}
     found = {name: _outcome(ask) for name, ask in asked.items()}
     everyone: list = [None] * ranks
     dist.all_gather_object(everyone, found)
@@ -90,7 +90,7 @@ def _outcome(ask: Callable[[], object]) -> str:
 if __name__ == "__main__":
     # What all ranks load is loaded once, in the process that they are copies of: also what torch loads by itself with
     # the first gradient and with the first operator of ours.
-    for module in ("tests.sharding.judged", "tests.sharding.stories", "torch.fx.experimental.symbolic_shapes"):
+    for module in ("tests.sharding.judged", "tests.sharding.scenarios", "torch.fx.experimental.symbolic_shapes"):
         import_module(module)
     import_module("torch._dynamo")
     for number in RANKS:

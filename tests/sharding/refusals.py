@@ -8,7 +8,7 @@ from torch.distributed.device_mesh import DeviceMesh
 import regard
 from regard import Mask, RegardError, scores, sharding
 
-TOGETHER = "Mask and bias speak of all ranks' tokens together, 10 queries and 10 keys."
+TOGETHER = "Mask and bias cover the tokens of all ranks, 10 queries and 10 keys."
 
 
 def refused(call, *words):
@@ -36,7 +36,7 @@ def ranks_of_different_width(group):
         lambda: attend(group, query),
         "query: got float32 (2, tokens, 3) on cpu on rank 0 and float32 (2, tokens, 4) on cpu on rank 1",
         "needed the same on all ranks of the group; only the number of tokens may differ",
-        "Pass on every rank its shard of one sequence, with the same settings.",
+        "Pass each rank its shard of one sequence, and the same other arguments on all ranks.",
     )
 
 
@@ -59,7 +59,9 @@ def ranks_with_different_masks(group):
 
 def ranks_with_different_scores(group):
     score = "gaussian" if dist.get_rank(group) else scores.Gaussian(2.0)
-    return refused(lambda: attend(group, score=score), "score: got Gaussian, 0 tensors learning on rank 0 and gaussian")
+    return refused(
+        lambda: attend(group, score=score), "score: got Gaussian with 0 trainable tensors on rank 0 and gaussian"
+    )
 
 
 def one_rank_refuses(group):
@@ -68,8 +70,8 @@ def one_rank_refuses(group):
         return refused(lambda: attend(group, tokens(), tokens(4), tokens(5)), "value: got 5 rows for 4 keys")
     return refused(
         lambda: attend(group),
-        "group: got a refusal of rank 1 (value: got 5 rows for 4 keys",
-        "needed arguments that every rank accepts. Mend the call of rank 1; its own error says how.",
+        "group: got an error on rank 1 (value: got 5 rows for 4 keys",
+        "needed arguments that are valid on every rank. Fix the arguments on rank 1; see the error raised there.",
     )
 
 
@@ -100,7 +102,7 @@ def a_deal_that_is_not_balanced(group):
     query = tokens(3 + 2 * dist.get_rank(group))
     return refused(
         lambda: attend(group, query, order="balanced"),
-        'queries: got [3, 5] tokens on the ranks; needed [4, 4], as order="balanced" deals out 8 tokens',
+        'queries: got [3, 5] tokens on the ranks; needed [4, 4], the sizes of order="balanced" for 8 tokens',
         'Cut the sequence with regard.sharding.split(x, ranks, "balanced").',
     )
 
@@ -148,7 +150,7 @@ def a_module_that_closes_over_what_learns(group):
     """Its own parameter is found; the gradient of the other tensor, also behind an operation, would be lost."""
     weight = torch.ones(3, requires_grad=True)
     doubled = 2 * weight
-    told = "depends on tensors which require gradients and are no parameters of it, of shape (3,); needed"
+    told = "depends on tensors which require gradients and are not parameters of it, of shape (3,); needed"
     wrong = []
     for other in (weight, doubled):
         score, bias = (
@@ -165,7 +167,7 @@ def a_module_that_closes_over_what_learns(group):
 def a_width_for_each_query(group):
     class Wide(scores.Gaussian):
         def pair(self, query, key):
-            return super().pair(query, key)._replace(width=query[..., :1].abs())
+            return super().pair(query, key).replace(query, key, query[..., :1].abs())
 
     return refused(lambda: attend(group, score=Wide()), "score: got a width for each query; needed parameters that all")
 

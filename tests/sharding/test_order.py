@@ -1,4 +1,4 @@
-"""How sequences are dealt out: split and join are inverses, and balanced shards have the same work."""
+"""`split` and `join` are inverses, and balanced shards have the same work."""
 
 import pytest
 import torch
@@ -8,8 +8,7 @@ from tests.refuses import refuses
 
 from regard import Mask
 from regard.sharding import join, split
-from regard.sharding.order import ORDERS, runs_of
-from regard.sharding.shards import pieces
+from regard.sharding.layout import ORDERS, local_spans, spans_of
 
 
 @given(st.integers(0, 40), st.integers(1, 7), st.sampled_from(ORDERS))
@@ -22,20 +21,21 @@ def test_join_is_the_inverse_of_split(tokens, ranks, order):
 
 
 @given(st.integers(0, 40), st.integers(1, 7), st.sampled_from(ORDERS))
-def test_runs_say_where_the_tokens_of_a_shard_are(tokens, ranks, order):
+def test_spans_give_the_positions_of_a_shard(tokens, ranks, order):
     shards = split(torch.arange(tokens), ranks, order, axis=0)
-    for shard, runs in zip(shards, runs_of([len(shard) for shard in shards], order, "keys"), strict=True):
-        told = [
-            (list(range(*here.indices(len(shard)))), list(range(run.start, run.stop))) for here, run in pieces(runs)
+    for shard, spans in zip(shards, spans_of([len(shard) for shard in shards], order, "keys"), strict=True):
+        found = [
+            (list(range(*local.indices(len(shard)))), list(range(span.start, span.stop)))
+            for local, span in local_spans(spans)
         ]
-        assert [place for here, _ in told for place in here] == list(range(len(shard)))
-        assert [place for _, run in told for place in run] == shard.tolist()
+        assert [place for local, _ in found for place in local] == list(range(len(shard)))
+        assert [place for _, span in found for place in span] == shard.tolist()
 
 
-def test_shards_that_touch_are_one_run():
-    assert runs_of([8], "balanced", "keys") == [(slice(0, 8),)]
-    assert runs_of([4, 4], "balanced", "keys") == [(slice(0, 2), slice(6, 8)), (slice(2, 6),)]
-    assert runs_of([0, 3], "contiguous", "keys") == [(), (slice(0, 3),)]
+def test_touching_pieces_are_one_span():
+    assert spans_of([8], "balanced", "keys") == [(slice(0, 8),)]
+    assert spans_of([4, 4], "balanced", "keys") == [(slice(0, 2), slice(6, 8)), (slice(2, 6),)]
+    assert spans_of([0, 3], "contiguous", "keys") == [(), (slice(0, 3),)]
 
 
 @pytest.mark.parametrize("ranks", [2, 4, 8])
@@ -50,7 +50,7 @@ def test_balanced_shards_have_the_same_work_under_a_causal_mask(ranks):
     assert max(contiguous) > min(contiguous) * ranks / 2
 
 
-def test_gradients_pass_through_both():
+def test_split_and_join_are_differentiable():
     whole = torch.randn(7, 2, requires_grad=True)
     (grad,) = torch.autograd.grad(join(split(whole, 3, "balanced"), "balanced").square().sum(), whole)
     assert torch.equal(grad, 2 * whole)
@@ -66,6 +66,6 @@ def test_gradients_pass_through_both():
         (lambda x: join([x[:1], x[1:]], "balanced"), "shards", "[1, 7] tokens on the ranks"),
     ],
 )
-def test_what_cannot_be_cut_is_refused(call, argument, word):
+def test_invalid_split_or_join_raises(call, argument, word):
     with refuses(argument, word):
         call(torch.randn(8, 2))

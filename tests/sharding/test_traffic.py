@@ -1,36 +1,38 @@
-"""Bytes are counted by hand here; tests/sharding/stories.py compares the count with what is really sent."""
+"""Byte counts against counts by hand; tests/sharding/scenarios.py compares the counts with the bytes sent."""
 
 import pytest
 import torch
 from tests.refuses import refuses
 
 from regard import Mask
-from regard.sharding.order import runs_of
-from regard.sharding.traffic import Load, choose, hops_of
+from regard.sharding.layout import spans_of
+from regard.sharding.traffic import ByteCounts, choose_moving, count_hops
 
 # 10 queries and 100 keys of width 4, values of width 8, in bfloat16: 2 bytes a number, 4 while it is summed.
-LOAD = Load(query=10 * 4 * 2, key=100 * 4 * 2, value=100 * 8 * 2, output=10 * 8 * 2, number=10 * 4, wider=2)
+COUNTS = ByteCounts(
+    query=10 * 4 * 2, key=100 * 4 * 2, value=100 * 8 * 2, output=10 * 8 * 2, log_mass=10 * 4, accumulation_factor=2
+)
 
 
-def test_keys_travel_with_values_and_their_gradients_follow():
-    assert LOAD.a_hop("keys", backward=False) == 100 * (4 + 8) * 2
-    assert LOAD.a_hop("keys", backward=True) == 100 * (4 + 8) * (2 + 2 + 4)
+def test_keys_move_with_values_and_their_gradients_follow():
+    assert COUNTS.bytes_per_hop("keys", backward=False) == 100 * (4 + 8) * 2
+    assert COUNTS.bytes_per_hop("keys", backward=True) == 100 * (4 + 8) * (2 + 2 + 4)
 
 
-def test_queries_are_followed_by_what_they_pooled():
+def test_queries_are_followed_by_their_results():
     forward = 10 * (4 * 2 + 8 * 4 + 4)
-    assert LOAD.a_hop("queries", backward=False) == forward
-    assert LOAD.a_hop("queries", backward=True) == forward + 10 * (4 * 2 + 8 * 2 + 2 * 4 + 4 * 4)
+    assert COUNTS.bytes_per_hop("queries", backward=False) == forward
+    assert COUNTS.bytes_per_hop("queries", backward=True) == forward + 10 * (4 * 2 + 8 * 2 + 2 * 4 + 4 * 4)
 
 
-def test_whichever_moves_fewer_bytes_travels():
+def test_auto_moves_fewer_bytes():
     once = {"keys": 1, "queries": 1}
-    assert choose(LOAD, once, "auto", backward=True) == "queries"
-    assert choose(LOAD._replace(key=80, value=160), once, "auto", backward=False) == "keys"
-    assert choose(LOAD, {"keys": 1, "queries": 50}, "auto", backward=False) == "keys"
-    assert choose(LOAD, once, "keys", backward=True) == "keys"
+    assert choose_moving(COUNTS, once, "auto", backward=True) == "queries"
+    assert choose_moving(COUNTS._replace(key=80, value=160), once, "auto", backward=False) == "keys"
+    assert choose_moving(COUNTS, {"keys": 1, "queries": 50}, "auto", backward=False) == "keys"
+    assert choose_moving(COUNTS, once, "keys", backward=True) == "keys"
     with refuses("travel", "'both'"):
-        choose(LOAD, once, "both", backward=True)
+        choose_moving(COUNTS, once, "both", backward=True)
 
 
 @pytest.mark.parametrize(
@@ -39,16 +41,16 @@ def test_whichever_moves_fewer_bytes_travels():
         (None, "contiguous", {"keys": 7, "queries": 7}),
         (Mask.causal(), "contiguous", {"keys": 7, "queries": 7}),
         (Mask.causal(), "balanced", {"keys": 7, "queries": 7}),
-        # A rank's first query sees 4 keys back, which are those of the rank before.
+        # The first query of a rank attends to 4 earlier keys, which the rank before holds.
         (Mask.window(4, 0), "contiguous", {"keys": 1, "queries": 7}),
         (Mask.window(5, 0), "contiguous", {"keys": 2, "queries": 7}),
         (Mask.window(0, 0), "contiguous", {"keys": 0, "queries": 0}),
-        # What lengths hide is no reason to stop: ranks would have to agree on the numbers.
+        # Lengths do not reduce the hops: the ranks would have to compare their values.
         (Mask.window(4, 0) & Mask.lengths(torch.tensor(3)), "contiguous", {"keys": 1, "queries": 7}),
         (Mask.lengths(torch.tensor(3)), "contiguous", {"keys": 7, "queries": 7}),
     ],
 )
-def test_parcels_travel_no_farther_than_somebody_needs_them(mask, order, hops):
-    runs = tuple(runs_of([4] * 8, order, "keys"))
+def test_tensors_move_no_further_than_a_rank_needs_them(mask, order, hops):
+    spans = tuple(spans_of([4] * 8, order, "keys"))
     placed = None if mask is None else mask.place(batch=(), queries=32, keys=32, device=torch.device("cpu"))
-    assert hops_of(placed, runs, runs) == hops
+    assert count_hops(placed, spans, spans) == hops

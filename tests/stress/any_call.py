@@ -22,7 +22,7 @@ from tests.stress.calls import (
 )
 
 import regard
-from regard.shapes import accumulation_dtype
+from regard.checks import accumulation_dtype
 from regard.testing import limits
 
 

@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.backends.fused import judge as distances
 from tests.backends.fused.additive import judge as additive
-from tests.backends.fused.additive.conftest import _prepared_once, _small_tiles  # noqa: F401
+from tests.backends.fused.additive.conftest import _small_tiles  # noqa: F401
 from tests.backends.fused.test_agreement import small_tiles  # noqa: F401
 from tests.stress.calls import ROUNDINGS
 
 from regard import Mask
-from regard.scores.links import LINKS
+from regard.scores.kernels import KERNELS
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
@@ -26,7 +26,7 @@ sizes = st.integers(1, 19)
 
 @pytest.mark.usefixtures("small_tiles")
 @given(
-    link=st.sampled_from(sorted(LINKS)),
+    link=st.sampled_from(sorted(KERNELS)),
     shape=st.tuples(sizes, sizes, st.integers(1, 3), st.integers(1, 3)),
     mask=st.sampled_from(sorted(MASKS)),
     biased=st.booleans(),

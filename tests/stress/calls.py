@@ -12,8 +12,8 @@ from torch import Tensor
 import regard
 from regard import Mask
 from regard.backends.blocked.additive import TANH_ERROR
+from regard.checks import accumulation_dtype
 from regard.scores.names import ScoreLike
-from regard.shapes import accumulation_dtype
 
 CALLABLE = "callable"
 COMPACT = ("boxcar", "triangular", "epanechnikov", "tricube", "biweight", "cosine_kernel")

@@ -5,7 +5,7 @@ import torch
 
 from regard.masks import Mask
 from regard.scores import Additive, Bilinear
-from regard.scores.names import WITH_SIZES, WITHOUT_SIZES
+from regard.scores.names import NAMED_SCORES, SIZED_SCORES
 from regard.studio.heads import SCORES, TASKS, Heads, right_keys
 from regard.studio.words import tokens
 
@@ -18,7 +18,7 @@ def make(width=1.5, spread=0.0, dim=16):
 
 
 def test_every_score_of_the_library_can_be_chosen():
-    assert set(SCORES) == set(WITHOUT_SIZES) | set(WITH_SIZES)
+    assert set(SCORES) == set(NAMED_SCORES) | set(SIZED_SCORES)
 
 
 @pytest.mark.parametrize("score", SCORES)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from tests.studio.browser import needs_chromium
 
-from regard.scores.names import KERNELS
+from regard.scores.names import KERNEL_SCORES
 from regard.studio.heads import SCORES
 
 needs_chromium()
@@ -64,7 +64,7 @@ def test_every_score_is_what_its_lines_give(opened, mask):
 def test_every_kernel_fits_what_its_lines_fit(opened, degree):
     page = opened(f"#regression?kernel=gaussian&width=0.7&query=1.25&level=0.8&degree={degree}")
     page.wait_for_selector("#fit-words:has-text('band')")
-    for kernel in sorted(KERNELS, key=lambda kernel: kernel == "gaussian"):
+    for kernel in sorted(KERNEL_SCORES, key=lambda kernel: kernel == "gaussian"):
         choose = partial(page.locator("#fit-kernel").select_option, kernel)
         answer = asked(page, "/api/regression/fit", choose, kernel=kernel)
         code = lines(page, "#fit-python", f'"{kernel}"')

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from regard.regression import NadarayaWatson
-from regard.scores.names import KERNELS
+from regard.scores.names import KERNEL_SCORES
 from regard.studio.limits import MOST_POINTS, PLACES
 from regard.studio.regression import offer
 
@@ -15,7 +15,7 @@ def ask(client, **changes):
     return client.post("/api/regression/fit", json=asked)
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", KERNEL_SCORES)
 @pytest.mark.parametrize("degree", [0, 1])
 def test_curve_band_and_weights_are_the_estimators(client, kernel, degree):
     answer = ask(client, kernel=kernel, degree=degree, bandwidth=0.6).json()
@@ -119,4 +119,4 @@ def test_what_is_wrong_is_one_sentence_with_its_repair(client, changes, said):
 def test_the_page_begins_with_the_chapters_points(client):
     told = client.get("/api/regression").json()
     assert len(told["x"]) == len(told["y"]) == 100
-    assert told["kernels"] == list(KERNELS)
+    assert told["kernels"] == list(KERNEL_SCORES)

@@ -13,7 +13,7 @@ import torch
 import regard
 from regard.regression.experiment import data
 from regard.scores import Dot, Gaussian, ScaledDot
-from regard.scores.names import KERNELS
+from regard.scores.names import KERNEL_SCORES
 from regard.tour.files import as_csv
 
 CHROMIUM = Path("/usr/bin/chromium")
@@ -99,12 +99,12 @@ def column(numbers):
     return torch.tensor(numbers, dtype=torch.float64)[:, None]
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", KERNEL_SCORES)
 def test_regression_is_that_of_attend(asked_page, kernel):
     x, y = data.samples()
     for width in (0.05, 0.3, 1.0, 5.0):
         query = column([0.0, 0.77, 1.5, 2.2, 3.9999])
-        asked = regard.inspect(query, x[:, None], y[:, None], KERNELS[kernel](width))
+        asked = regard.inspect(query, x[:, None], y[:, None], KERNEL_SCORES[kernel](width))
         for row, place in enumerate(query[:, 0].tolist()):
             found = asked_page.evaluate("([q, kernel, width]) => regress(q, kernel, width)", [place, kernel, width])
             assert found["output"] == pytest.approx(asked.output[row].item(), abs=EXACT)
@@ -115,7 +115,7 @@ def test_the_edge_of_the_boxcar_is_inside(asked_page):
     x, y = data.samples()
     width = abs(1.5 - x[7].item())
     found = asked_page.evaluate("(width) => regress(1.5, 'boxcar', width)", width)
-    expected = regard.inspect(column([1.5]), x[:, None], y[:, None], KERNELS["boxcar"](width))
+    expected = regard.inspect(column([1.5]), x[:, None], y[:, None], KERNEL_SCORES["boxcar"](width))
     assert found["weights"][7] > 0
     assert found["weights"] == pytest.approx(expected.weights()[0].tolist(), abs=EXACT)
 

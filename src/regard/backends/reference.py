@@ -1,19 +1,72 @@
-"""The reference backend: the equations on all queries and keys at once. It is the specification."""
+"""The reference backend: the equations under ordinary autograd, with everything materialised. It is the specification.
 
+This is the code to read first: the scores by their equations (`PairScore.scores`), then eq. 3, then eq. 1.
+"""
+
+import math
+
+import torch
 from torch import Tensor
+from torch.nn import functional
 
-from regard.backends import equations
-from regard.backends.problem import Problem
-
-NAME = "reference"
-
-
-def refuse(problem: Problem, log_mass: bool) -> str | None:
-    """The reference runs everything."""
-    del problem, log_mass
-    return None
+from regard.backends.base import Backend, Need, Plan, Problem, Result, full_precision
+from regard.scores.base import Rows
 
 
-def run(problem: Problem) -> tuple[Tensor, Tensor]:
-    """Output (*batch, queries, value_dim) and log_mass (*batch, queries)."""
-    return equations.pool(problem.without_padding())
+class Reference(Backend):
+    """Runs every problem and materialises the scores of all pairs."""
+
+    name = "reference"
+
+    def plan(self, problem: Problem, need: Need) -> Plan:
+        """Accept."""
+        del problem, need
+        return Plan(self.name, attention)
+
+
+def attention(problem: Problem, rows: Rows | None = None) -> Result:
+    """Return output, log mass and weights of some queries, or of all (eq. 1).
+
+    Weights are those before dropout.
+    """
+    with full_precision(problem.value.device):
+        weights, log_mass = softmax(masked_scores(problem, rows))
+        kept = functional.dropout(weights, problem.dropout) if problem.dropout else weights
+        output = kept @ problem.value.to(kept.dtype)
+    return Result(output.to(problem.value.dtype), log_mass, weights)
+
+
+def masked_scores(problem: Problem, rows: Rows | None = None) -> Tensor:
+    """Return score plus bias where the mask allows, and minus infinity elsewhere, (*batch, rows, keys)."""
+    own = slice(0, problem.queries) if rows is None else rows
+    device, bias = problem.value.device, problem.bias
+    allowed = None if problem.mask is None else problem.mask.tile(own, slice(0, problem.keys), device)
+    scores = problem.pair.scores(rows, allowed)
+    if callable(bias):
+        positions = torch.arange(problem.first_query, problem.first_query + problem.queries, device=device)
+        scores = scores + bias(positions[own], torch.arange(problem.keys, device=device)).to(scores.dtype)
+    elif bias is not None:
+        tile = bias if bias.shape[-2] == 1 else bias[..., own, :]
+        scores = scores + tile.to(scores.dtype)
+    if allowed is not None:
+        scores = scores.masked_fill(~allowed, -math.inf)
+    count = own.stop - own.start if isinstance(own, slice) else own.shape[0]
+    shape = (*problem.batch, count, problem.keys)
+    return scores if scores.shape == shape else scores.expand(shape)
+
+
+def softmax(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the weights of eq. 3 and the logarithm of their denominator; a row without mass has weights 0.
+
+    scores: (*batch, queries, keys) -> (*batch, queries, keys), (*batch, queries).
+    """
+    if scores.shape[-1] == 0:
+        return scores, scores.new_full(scores.shape[:-1], -math.inf)
+    peak = scores.detach().amax(-1, keepdim=True)
+    peak = peak.masked_fill(peak == -math.inf, 0.0)
+    mass = (scores - peak).exp()
+    total = mass.sum(-1, keepdim=True)
+    empty = total == 0
+    total = total.masked_fill(empty, 1.0)
+    log_mass = (total.log() + peak).masked_fill(empty, -math.inf)
+    return mass / total, log_mass.squeeze(-1)

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.pooling import why
+from regard.attention import why
 from regard.scores import Additive
 from regard.scores.names import ScoreLike
 

@@ -1,12 +1,10 @@
-"""Layers: attention as modules, with the memory that a decoder keeps."""
+"""Attention as torch modules, the key/value memory of decoders, and attention for Hugging Face transformers."""
 
 from regard.layers.attention import Attention
-from regard.layers.huggingface import attention_interface
+from regard.layers.huggingface import attention_interface, register_with_transformers
 from regard.layers.memory import Memory
-from regard.layers.multihead import MultiHeadAttention
-from regard.layers.positions import Alibi
-from regard.layers.record import MultiHeadAttended
-from regard.layers.transformers import register_with_transformers
+from regard.layers.multihead import MultiHeadAttended, MultiHeadAttention
+from regard.scores.positions import Alibi
 
 __all__ = [
     "Alibi",

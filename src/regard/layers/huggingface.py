@@ -1,30 +1,28 @@
-"""The attention of Hugging Face transformers on any of our scores: the function that their AttentionInterface calls.
-
-`regard.register_with_transformers` (transformers.py) registers it together with the mask function that it needs.
-"""
+"""Attention over any score in models of Hugging Face transformers."""
 
 import math
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from regard.backends.problem import parameters_of
+from regard.attention.attended import with_weights
+from regard.attention.prepare import Options, to_autocast
+from regard.backends.dispatch import run
+from regard.checks import FLOATS, broadcast_batch, broadcasts, check_inputs, check_int, check_tensor, describe
 from regard.errors import RegardError
-from regard.layers.grouping import heads_problem
-from regard.layers.scoring import as_score
+from regard.layers.heads import grouped_problem, resolve_score
 from regard.masks import Mask
-from regard.pooling.attend import pool, pool_inspect
-from regard.pooling.prepare import Settings, to_autocast
-from regard.scores.dot import check_finite, check_softcap
-from regard.scores.forms import DotForm, Form
-from regard.scores.names import ScoreLike, named_score
-from regard.scores.score import check_equal_dims
-from regard.shapes import FLOATS, broadcast_batch, broadcasts, check_inputs, check_int, check_tensor, describe
-from regard.watched import is_readable
+from regard.scores.base import PairScore, check_equal_dims
+from regard.scores.dot import DotPair, check_finite, check_softcap
+from regard.scores.names import ScoreLike, score_by_name
+from regard.torch_compat import can_read_values
 
+# transformers gives these words a meaning wherever they stand in a name: it looks for a kernel or checks the model.
+RESERVED = ("flash", "flex_attention", "sdpa")
 PACKED = "Say by a 4-D attention_mask which tokens are of one document, or pad the documents, and leave this out."
 # What a model may pass that changes the result, and what to do instead.
 REFUSED = {
@@ -36,6 +34,43 @@ REFUSED = {
 IGNORED = frozenset(
     ("position_ids", "cache_position", "token_type_ids", "num_items_in_batch", "max_length_q", "max_length_k")
 )
+
+
+def register_with_transformers(name: str = "regard", score: ScoreLike = "scaled_dot") -> None:
+    """Register an attention implementation of that name with Hugging Face transformers.
+
+    Load a model with `attn_implementation=name`, or call `model.set_attn_implementation(name)`. A second call with
+    the same name replaces the first. Registers the attention function and its mask function.
+
+    Args:
+        name: letters, digits, hyphens and underscores. Names of transformers' own implementations are refused, and
+            names that contain "flash", "flex_attention" or "sdpa", which transformers treats as its own.
+        score: a name, a score or a callable. "scaled_dot" is the model's own dot product, with its scaling and its
+            softcap; any other score takes their place.
+
+    Raises:
+        RegardError: for such a name, an unknown score, and where transformers is missing or too old.
+    """
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9_-]+", name):
+        raise RegardError(
+            "name",
+            got=f"{name!r:.80}",
+            needed="a name of letters, digits, hyphens and underscores",
+            repair='Use for example "regard".',
+        )
+    resolve_score(score)
+    interface, mask_interface, eager_mask = _transformers()
+    reserved = [word for word in RESERVED if word in name]
+    if reserved or _is_its_own(interface, name):
+        raise RegardError(
+            "name",
+            got=repr(name),
+            needed=f'a name without "{reserved[0]}"' if reserved else "a name that transformers does not use itself",
+            repair='Use for example "regard".',
+        )
+    interface.register(name, _attention_of(score))
+    # eager_mask always returns a full mask, so that models with attention code of their own can add it to their scores.
+    mask_interface.register(name, eager_mask)
 
 
 def attention_interface(
@@ -105,8 +140,8 @@ def attention_interface(
     if attention_mask is None:
         _check_mask_function(module, query.shape[-2], key.shape[-2], is_causal)
     value = to_autocast(value)
-    form, sink = _form(query, key, score, scaling, softcap)
-    sizes = _sizes(form, value)
+    pair, sink = _pair(query, key, score, scaling, softcap)
+    sizes = _sizes(pair, value)
     if attention_mask is not None:
         _check_mask(attention_mask, sizes, value.device)
     mask, bias = _mask_and_bias(attention_mask, query.shape[-2], key.shape[-2], is_causal, sliding_window)
@@ -115,23 +150,22 @@ def attention_interface(
         bias = position_bias if bias is None else bias + position_bias
     if s_aux is not None:
         sink = _checked_sink(s_aux, query)
-    problem, sink = heads_problem(form, value, sink, Settings(mask, bias, dropout))
-    weights = None
+    problem = grouped_problem(pair, value, Options(mask, bias, dropout=dropout), sink)
     if kwargs.get("output_attentions"):
-        record = pool_inspect(problem, sink, "auto")
-        output, weights = record.output, record.weights().to(value.dtype)
+        output, weights = with_weights(problem)
+        weights = weights.to(value.dtype)
     else:
-        output = pool(problem, sink, "auto")
+        output, weights = run(problem).output, None
     if output.ndim > query.ndim:
         output, weights = output.flatten(1, 2), None if weights is None else weights.flatten(1, 2)
     return output.transpose(1, 2).contiguous(), weights
 
 
-def _form(
+def _pair(
     query: Tensor, key: Tensor, score: ScoreLike | None, scaling: float | None, softcap: float | None
-) -> tuple[Form, Tensor | None]:
+) -> tuple[PairScore, Tensor | None]:
     """The score over heads, and its sink."""
-    chosen = None if score is None else named_score(score) if isinstance(score, str) else as_score(score)
+    chosen = None if score is None else score_by_name(score) if isinstance(score, str) else resolve_score(score)
     query, key = to_autocast(query, chosen), to_autocast(key, chosen)
     if chosen is None:
         softcap = softcap or None  # models without a cap pass None or 0
@@ -139,7 +173,7 @@ def _form(
         check_finite("scaling", scaling)
         check_equal_dims(query, key, "the dot product")
         scale = 1 / math.sqrt(max(query.shape[-1], 1)) if scaling is None else float(scaling)
-        return DotForm(query, key, scale, softcap), None
+        return DotPair(query, key, scale, softcap), None
     first = key.shape[-2] - query.shape[-2]
     return chosen.pair(chosen.prepare_query(query, first), chosen.prepare_key(key)), chosen.sink_logits()
 
@@ -214,12 +248,12 @@ def _by_position(queries: int, is_causal: bool, sliding_window: int | None) -> M
     return Mask.causal(align="lower_right") if is_causal and queries > 1 else None
 
 
-def _sizes(form: Form, value: Tensor) -> tuple[int, ...]:
+def _sizes(pair: PairScore, value: Tensor) -> tuple[int, ...]:
     """(batch, heads, queries, keys), the heads those of the queries."""
-    batch = form.query.shape[:-3]
-    for tensor in (form.key, value, *parameters_of(form)):
+    batch = pair.query.shape[:-3]
+    for tensor in (pair.key, value, *pair.parameters()):
         batch = broadcast_batch("key", batch, tensor.shape[:-3])
-    return (*batch, *form.query.shape[-3:-1], value.shape[-2])
+    return (*batch, *pair.query.shape[-3:-1], value.shape[-2])
 
 
 def _check_mask(mask: Tensor, sizes: tuple[int, ...], device: torch.device) -> None:
@@ -256,7 +290,7 @@ def _check_padding(mask: Tensor) -> None:
     """Refuse a 2-D mask that may be meant to be added: read as padding, it would say the opposite."""
     if not mask.is_floating_point():
         return
-    if not is_readable(mask):
+    if not can_read_values(mask):
         found = "numbers that are not read on a GPU or under torch.compile"
     elif not ((mask == 0) | (mask == 1)).all():
         found = "other numbers than 0 and 1"
@@ -331,3 +365,57 @@ def _check_heads(query: Tensor, key: Tensor, value: Tensor) -> None:
             needed="(batch, heads, tokens, dim), the heads of key and value dividing those of the query",
             repair="Pass the heads as the model has projected them, before any repetition.",
         )
+
+
+def _attention_of(score: ScoreLike) -> Callable[..., tuple[Tensor, Tensor | None]]:
+    """The attention function for that score; its masks come from transformers' eager_mask."""
+    chosen = None if isinstance(score, str) and score == "scaled_dot" else score
+
+    def attention(
+        module: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None,
+        dropout: float = 0.0,
+        scaling: float | None = None,
+        is_causal: bool | None = None,
+        sliding_window: int | None = None,
+        **kwargs: Any,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend as transformers' eager attention does: without a mask, every query sees every key."""
+        if attention_mask is None:
+            is_causal, sliding_window = False, None
+        inputs = module, query, key, value, attention_mask, dropout, scaling, is_causal
+        return attention_interface(*inputs, score=chosen, sliding_window=sliding_window, **kwargs)
+
+    return attention
+
+
+def _is_its_own(interface: Any, name: str) -> bool:
+    """Whether transformers uses that name itself: a function of one of its modules, or "eager"."""
+    registered = interface().get(name)
+    return name == "eager" or getattr(registered, "__module__", "").startswith("transformers.")
+
+
+def _transformers() -> tuple[Any, Any, Any]:
+    """transformers' two registries and its eager mask function; the package is imported here and nowhere else."""
+    try:
+        import transformers
+    except ModuleNotFoundError as missing:
+        raise _no_transformers(f"no module named {missing.name}") from None
+    try:
+        from transformers import AttentionInterface, AttentionMaskInterface
+        from transformers.masking_utils import eager_mask
+    except ImportError:
+        raise _no_transformers(f"transformers {transformers.__version__}") from None
+    return AttentionInterface, AttentionMaskInterface, eager_mask
+
+
+def _no_transformers(got: str) -> RegardError:
+    return RegardError(
+        "register_with_transformers",
+        got=got,
+        needed="transformers with AttentionMaskInterface, version 5 or newer",
+        repair='Install it with pip install "transformers>=5".',
+    )

@@ -1,63 +1,104 @@
-"""Multi-head attention over any score: split, attend, join (eq. 14)."""
+"""Multi-head attention over any score: project, attend in each head, join (eq. 14)."""
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from numbers import Integral
+from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor, nn
 
-from regard.backends.choice import check_backend_name
-from regard.backends.problem import Bias, Problem
+from regard.attention import Attended
+from regard.attention.attended import with_weights
+from regard.attention.prepare import Options, check_dropout, to_autocast
+from regard.backends.base import Bias, Problem
+from regard.backends.dispatch import check_backend_name, run
+from regard.checks import FLOATS, check_inputs, check_int, check_tensor, describe, is_autocast
 from regard.errors import RegardError
 from regard.layers import torch_weights
-from regard.layers.few_calls import few_calls
-from regard.layers.gate import checked_gate, switch
-from regard.layers.grouping import heads_problem
+from regard.layers.heads import CallableScore, check_bias_axes, grouped_problem, resolve_head_score
 from regard.layers.memory import Memory, check_pairs
-from regard.layers.product import product_of
-from regard.layers.projection import Projections
-from regard.layers.record import MultiHeadAttended
-from regard.layers.scoring import Custom, as_head_score
-from regard.layers.sizes import check_bias_of_heads, check_head_dim, check_kv_heads, check_position_bias
+from regard.layers.projections import QKVProjection
 from regard.masks import Mask
-from regard.pooling import Attended, everyday
-from regard.pooling.attend import pool, pool_inspect, pool_with_weights
-from regard.pooling.prepare import Settings, check_dropout, to_autocast
+from regard.scores.dot import is_bare
 from regard.scores.names import ScoreLike
-from regard.shapes import check_inputs, check_int, check_tensor, describe
+from regard.scores.positions import Alibi
+from regard.torch_compat import (
+    has_forward_gradients,
+    has_forward_hooks,
+    is_plain_tensor,
+    is_traced,
+    native_multi_head_attention,
+)
 
 if TYPE_CHECKING:
     from regard.sharding.ring import Group
 
+NATIVE_DEVICE = "cuda"
+# Up to this many tokens torch's operator for the whole layer is faster with any of its kernels. With more tokens, and
+# in half precision, it must use a fused kernel: the others hold all weights, and round scores to half precision.
+MAX_NATIVE_TOKENS = 256
+# The operator uses a fused kernel only if head_dim is a multiple of this.
+FUSED_HEAD_DIM = 8
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MultiHeadAttended(Attended):
+    """What a multi-head layer computed: output (*batch, queries, output_dim), and everything else per head.
+
+    log_mass is (*batch, heads, queries), weights are (*batch, heads, queries, keys).
+
+    Attributes:
+        heads: the record of the heads h_j of eq. 14, whose output is (*batch, heads, queries, value_head_dim). Merge
+            these records to attend over several sets of keys; `layer.join` turns the merged output into that of the
+            layer.
+
+    >>> import torch, regard
+    >>> regard.MultiHeadAttention(12, 3).inspect(torch.randn(2, 5, 12))
+    MultiHeadAttended(output=(2, 5, 12), heads=(2, 3, 5, 4))
+    """
+
+    heads: Attended = field(default_factory=lambda: Attended(torch.empty(0), torch.empty(0)))
+
+    def __repr__(self) -> str:
+        """Return the shapes."""
+        heads = tuple(self.heads.output.shape)
+        return f"MultiHeadAttended(output={tuple(self.output.shape)}, heads={heads})"
+
 
 class MultiHeadAttention(nn.Module):
-    """h_j = pool(Wq_j q, Wk_j k, Wv_j v), output = sum_j Wo_j h_j (eq. 14), for any score.
+    """h_j = attend(Wq_j q, Wk_j k, Wv_j v), output = sum_j Wo_j h_j (eq. 14), for any score.
 
-    The layer's projections are the score's own: inside it `score="additive"` is eq. 12 with Wq and Wk the layer's and
-    one w per head, and `score="bilinear"` is the scaled dot product, because q'Mk of eq. 10 with M = Wq' Wk is one.
-    Kernels by name have a learnable bandwidth per head (boxcar, being flat, a fixed one). A score that is passed as
-    a module or a callable sees projected heads, (*batch, heads, tokens, head_dim).
+    The projections of the layer are those of the score: `score="additive"` is eq. 12 with the layer's Wq and Wk and one
+    w per head, and `score="bilinear"` is the scaled dot product, because q'Mk of eq. 10 is one with M = Wq' Wk. A
+    kernel given by name has a learnable bandwidth per head; the flat boxcar has a fixed one. A score given as a module
+    or a callable takes projected heads, (*batch, heads, tokens, head_dim).
 
-    Inputs are batch first, (*batch, tokens, dim), with any number of batch axes. Masks are in terms of (*batch) or
-    (*batch, heads): a padding mask of one entry per sequence and key serves all heads. `Mask.keep` and `Mask.drop` say
-    which by their axes: m[:, None] is one for each row of the batch, m[None] one for each head.
+    Inputs are batch first, (*batch, tokens, dim), with any number of batch axes. The batch axes of a mask are (*batch)
+    or (*batch, heads): a padding mask with one entry per sequence and key applies to all heads. For `Mask.keep` and
+    `Mask.drop` write m[:, None] for one mask per row of the batch, m[None] for one mask per head.
 
     Args:
-        dim: the size of a query, and of everything that is not given.
-        heads: how many.
+        dim: size of a query, and the default of the other sizes.
+        heads: number of heads.
         score: a name, a module of `regard.scores`, or any callable.
-        key_dim: the size of a key; dim by default.
-        value_dim: the size of a value; that of a key by default.
-        output_dim: the size of the result; dim by default.
-        head_dim: the size of a projected query and key; dim / heads by default.
-        value_head_dim: the size of a projected value; head_dim by default.
-        kv_heads: heads of keys and values, each shared by heads / kv_heads heads of queries; heads by default.
-            A callable score then sees (*batch, kv_heads, group, queries, dim) and (*batch, kv_heads, 1, keys, dim).
+        key_dim: size of a key; dim by default.
+        value_dim: size of a value; key_dim by default.
+        output_dim: size of the output; dim by default.
+        head_dim: size of a projected query and key; dim / heads by default.
+        value_head_dim: size of a projected value; head_dim by default.
+        kv_heads: number of heads of keys and values, each shared by heads / kv_heads query heads; heads by default. A
+            callable score then takes (*batch, kv_heads, group, queries, dim) and (*batch, kv_heads, 1, keys, dim).
         bias: whether the projections have biases.
-        dropout: the probability with which a weight is dropped, in training only.
-        position_bias: a callable of query and key positions, added to the scores, such as `Alibi(heads)`; a module
-            brings its parameters along. Rotary positions are a score: `regard.scores.Rotary("scaled_dot")`.
+        dropout: probability with which a weight is dropped, only in training.
+        position_bias: a callable of query and key positions, added to the scores, such as `Alibi(heads)`. If it is a
+            module, its parameters belong to the layer. Rotary positions are a score:
+            `regard.scores.Rotary("scaled_dot")`.
         backend: name of the backend for every call of the layer, as for `regard.attend`. Only "reference" has second
             derivatives and forward-mode derivatives for every score.
+
+    Raises:
+        RegardError: if an argument does not fit.
 
     >>> import torch
     >>> layer = MultiHeadAttention(12, 3)
@@ -69,7 +110,7 @@ class MultiHeadAttention(nn.Module):
     """
 
     head_gate: Tensor | None
-    backend: str = "auto"  # on the class too: layers saved by version 0.1 lack the attribute
+    backend: str = "auto"  # for layers that were pickled before the attribute existed
 
     def __init__(
         self,
@@ -88,7 +129,7 @@ class MultiHeadAttention(nn.Module):
         position_bias: Callable[[Tensor, Tensor], Tensor] | None = None,
         backend: str = "auto",
     ) -> None:
-        """Check the sizes and draw the weights."""
+        """Check the arguments and draw the weights."""
         super().__init__()
         check_int("dim", dim)
         check_int("heads", heads)
@@ -96,8 +137,8 @@ class MultiHeadAttention(nn.Module):
         check_backend_name(backend)
         self.backend = backend
         self.heads = heads
-        self.kv_heads = check_kv_heads(heads, heads if kv_heads is None else kv_heads)
-        self.head_dim = check_head_dim(dim, heads) if head_dim is None else head_dim
+        self.kv_heads = _checked_kv_heads(heads, heads if kv_heads is None else kv_heads)
+        self.head_dim = _default_head_dim(dim, heads) if head_dim is None else head_dim
         self.value_head_dim = self.head_dim if value_head_dim is None else value_head_dim
         key_dim = dim if key_dim is None else key_dim
         value_dim = key_dim if value_dim is None else value_dim
@@ -106,10 +147,11 @@ class MultiHeadAttention(nn.Module):
         for name, size in {"key_dim": key_dim, "value_dim": value_dim, "output_dim": output_dim, **sizes}.items():
             check_int(name, size)
         self.dropout = dropout
-        self.score = as_head_score(score, heads, self.kv_heads, self.head_dim)
-        self.position_bias = check_position_bias(position_bias, heads)
+        self.score = resolve_head_score(score, heads, self.kv_heads, self.head_dim)
+        _check_position_bias(position_bias, heads)
+        self.position_bias = position_bias
         head_dims = (self.head_dim, self.head_dim, self.value_head_dim)
-        self.input = Projections((dim, key_dim, value_dim), (heads, self.kv_heads, self.kv_heads), head_dims, bias)
+        self.input = QKVProjection((dim, key_dim, value_dim), (heads, self.kv_heads, self.kv_heads), head_dims, bias)
         self.output = nn.Linear(heads * self.value_head_dim, output_dim, bias)
         if bias:
             nn.init.zeros_(self.output.bias)
@@ -132,30 +174,36 @@ class MultiHeadAttention(nn.Module):
             query: (*batch, queries, dim).
             key: (*batch, keys, key_dim); the query by default. Each batch axis is equal to the query's or 1.
             value: (*batch, keys, value_dim); the key by default.
-            mask: who may attend to whom.
+            mask: which keys each query may attend to.
             bias: added to the scores, beside the layer's position_bias: a tensor (queries, keys), or one with all axes
                 of (*batch, heads, queries, keys), where an axis of size 1 is shared; or a callable of positions, as for
                 `regard.attend`.
-            group: the ranks that share the sequence; each passes its own tokens, and a mask and a bias of all of them.
-            order: which tokens each of these ranks holds; see `regard.sharding.attend`.
+            group: the process group whose ranks share the sequence. Each rank passes its own tokens, and a mask and a
+                bias for the tokens of all ranks.
+            order: which tokens each rank holds; see `regard.sharding.attend`.
 
         Returns:
-            (*batch, queries, output_dim). A query that may see no key gets 0 from every head: the output's bias.
+            (*batch, queries, output_dim). For a query without allowed keys every head is 0, so that the output is the
+            bias of the output projection.
+
+        Raises:
+            RegardError: if an argument does not fit, or if the named backend refuses the call.
         """
         if group is not None:
-            return self.join(self._merge_groups(self._pool_shards(query, key, value, mask, bias, group, order)))
+            return self.join(self._flatten_groups(self._attend_on_shards(query, key, value, mask, bias, group, order)))
         if order != "contiguous":
             raise RegardError(
                 "order",
                 got=f"{order!r} without a group",
-                needed="the group of ranks that hold the tokens in this order",
-                repair="Pass group= as well, or leave order out: without a group, tokens come in the sequence's order.",
+                needed="the process group whose ranks hold the tokens in this order",
+                repair="Pass group= too, or leave order out: without a group, one process holds the whole sequence.",
             )
-        # A subclass with its own `join` cannot use torch's operator for the whole layer.
-        mixed = None
-        if bias is None and type(self).join is MultiHeadAttention.join:
-            mixed = few_calls(self, query, key, value, mask)
-        return self.join(self._merge_groups(self._pool(query, key, value, mask, bias))) if mixed is None else mixed
+        if mask is None and bias is None:
+            output = _native_forward(self, query, key, value)
+            if output is not None:
+                return output
+        problem = self._call_problem(query, key, value, mask, bias)
+        return self.join(self._flatten_groups(run(problem, self.backend).output))
 
     def inspect(
         self,
@@ -166,12 +214,24 @@ class MultiHeadAttention(nn.Module):
         *,
         bias: Bias | None = None,
     ) -> MultiHeadAttended:
-        """The same as calling the layer, as a record with weights per head.
+        """Return the result of a call as a record that computes weights per head, entropy and more when asked.
 
-        Looking at heads that share keys gives each its own copy of them, linear in tokens.
+        With kv_heads, each head gets its own copy of the keys, which is memory linear in tokens.
+
+        Args:
+            query: as for `forward`.
+            key: as for `forward`.
+            value: as for `forward`.
+            mask: as for `forward`.
+            bias: as for `forward`.
+
+        Returns:
+            The record.
+
+        Raises:
+            RegardError: as for `forward`.
         """
-        heads = self._project(query, key, value)
-        return self._record(pool_inspect(*self._problem(*heads, mask, bias, share=False), self.backend))
+        return self._record(Attended.of(self._call_problem(query, key, value, mask, bias, share=False), self.backend))
 
     def remember(self, key: Tensor, value: Tensor | None = None, mask: Mask | None = None) -> Memory:
         """Project and prepare keys and values once, for any number of recalls.
@@ -179,99 +239,172 @@ class MultiHeadAttention(nn.Module):
         Args:
             key: (*batch, keys, key_dim).
             value: (*batch, keys, value_dim); the key by default.
-            mask: who may attend to whom; queries are numbered so that the last stands at the last key.
+            mask: which keys each query may attend to. The last query has the position of the last key.
+
+        Returns:
+            The memory.
+
+        Raises:
+            RegardError: if key, value or mask does not fit.
         """
         if mask is not None:
             Mask.expect(mask)
         memory = Memory(*self._prepare(key, value, 0), mask, key.ndim - 2, self._prepare)
-        return memory if isinstance(self.score, Custom) else memory.without_padding()
+        return memory if isinstance(self.score, CallableScore) else memory.without_padding()
 
     def recall(self, query: Tensor, memory: Memory, *, bias: Bias | None = None) -> Tensor:
-        """Attend to what is remembered: (*batch, queries, dim) -> (*batch, queries, output_dim).
+        """Attend from queries to the keys of a memory.
 
         Args:
             query: (*batch, queries, dim).
-            memory: what `remember` returned.
-            bias: as for a call of the layer; its last two axes are these queries and all remembered keys.
+            memory: returned by `remember` of this layer.
+            bias: as for `forward`, for these queries and all keys of the memory.
+
+        Returns:
+            (*batch, queries, output_dim).
+
+        Raises:
+            RegardError: if the memory is not of this layer, or the queries do not fit it.
         """
-        return self.join(self._merge_groups(pool(*self._recalled(query, memory, bias), self.backend)))
+        return self.join(self._flatten_groups(run(self._memory_problem(query, memory, bias), self.backend).output))
 
     def recall_inspect(self, query: Tensor, memory: Memory, *, bias: Bias | None = None) -> MultiHeadAttended:
-        """The same recall as a record with weights per head: a decoder's alignments."""
-        return self._record(pool_inspect(*self._recalled(query, memory, bias, share=False), self.backend))
+        """Return the result of `recall` as a record that computes weights per head: the alignments of a decoder.
+
+        Args:
+            query: as for `recall`.
+            memory: as for `recall`.
+            bias: as for `recall`.
+
+        Returns:
+            The record.
+
+        Raises:
+            RegardError: as for `recall`.
+        """
+        return self._record(Attended.of(self._memory_problem(query, memory, bias, share=False), self.backend))
 
     def recall_with_weights(self, query: Tensor, memory: Memory, *, bias: Bias | None = None) -> tuple[Tensor, Tensor]:
-        """The same recall and its weights (*batch, heads, queries, keys), from one pass: for few queries."""
-        heads, weights = pool_with_weights(*self._recalled(query, memory, bias, share=False), self.backend)
+        """Return the result of `recall` and all weights, computed together; meant for few queries.
+
+        Args:
+            query: as for `recall`.
+            memory: as for `recall`.
+            bias: as for `recall`.
+
+        Returns:
+            Output (*batch, queries, output_dim) and weights (*batch, heads, queries, keys).
+
+        Raises:
+            RegardError: as for `recall`.
+        """
+        heads, weights = with_weights(self._memory_problem(query, memory, bias, share=False), self.backend)
         return self.join(heads), weights
 
     def join(self, heads: Tensor) -> Tensor:
-        """sum_j Wo_j h_j, as one product over the concatenated heads (eq. 14).
+        """Return sum_j Wo_j h_j, as one product over the concatenated heads (eq. 14).
 
-        heads: (*batch, heads, queries, value_head_dim) -> (*batch, queries, output_dim).
+        Args:
+            heads: (*batch, heads, queries, value_head_dim).
+
+        Returns:
+            (*batch, queries, output_dim).
+
+        Raises:
+            RegardError: if `head_gate` does not have one factor for each head.
         """
         if self.head_gate is not None:
-            heads = heads * checked_gate(self.head_gate, self.heads)[:, None, None].to(heads.dtype)
-        return product_of(self.output, heads.transpose(-3, -2).flatten(-2))
+            heads = heads * _checked_gate(self.head_gate, self.heads)[:, None, None].to(heads.dtype)
+        return self.output(heads.transpose(-3, -2).flatten(-2))
 
     def switch_off(self, heads: int | Iterable[int]) -> None:
-        """Silence heads: they contribute 0 to the output, so that the loss shows what they were worth.
+        """Set the output of heads to 0; the change of the loss shows how much the layer needs them.
 
-        The switch is the buffer `head_gate`, (heads,) factors or None while all are on; it is not part of the state
-        dict. Any such tensor may be assigned to it, to weigh heads or to take a gradient in their weight.
+        The state is the buffer `head_gate`: (heads,) factors, or None if all heads are on. It is not part of the state
+        dict. Assign any tensor of this shape to it to scale heads or to compute gradients of these factors.
+
+        Args:
+            heads: number or numbers of heads.
+
+        Raises:
+            RegardError: if there is no such head.
         """
-        switch(self, heads, 0.0)
+        _set_gate(self, heads, 0.0)
 
     def switch_on(self, heads: int | Iterable[int] | None = None) -> None:
-        """Let heads speak again; all of them by default."""
-        switch(self, range(self.heads) if heads is None else heads, 1.0)
+        """Undo `switch_off`.
+
+        Args:
+            heads: number or numbers of heads; all heads by default.
+
+        Raises:
+            RegardError: if there is no such head.
+        """
+        _set_gate(self, range(self.heads) if heads is None else heads, 1.0)
 
     @classmethod
     def from_torch(cls, module: nn.MultiheadAttention) -> "MultiHeadAttention":
-        """A layer with a copy of the weights of nn.MultiheadAttention.
+        """Return a layer with a copy of the weights of an nn.MultiheadAttention.
 
-        It takes (batch, tokens, dim) whatever the module's batch_first was; `Mask.from_multihead` converts masks.
-        A query that may see no key gets 0 from every head here, and NaN there.
+        The layer takes (batch, tokens, dim), whatever batch_first of the module is; `Mask.from_multihead` converts its
+        masks. For a query without allowed keys every head is 0, where the module returns NaN.
+
+        Args:
+            module: the module.
+
+        Raises:
+            RegardError: for another module, and for the options add_bias_kv and add_zero_attn.
         """
         return torch_weights.from_torch(cls, module)
 
     def to_torch(self) -> nn.MultiheadAttention:
-        """An nn.MultiheadAttention with batch_first=True and a copy of the weights, where there is one."""
+        """Return an nn.MultiheadAttention with batch_first=True and a copy of the weights.
+
+        Raises:
+            RegardError: if nn.MultiheadAttention cannot compute what this layer computes.
+        """
         return torch_weights.to_torch(self)
 
-    def _pool(
-        self, query: Tensor, key: Tensor | None, value: Tensor | None, mask: Mask | None, bias: Bias | None
-    ) -> Tensor:
-        """All h_j of eq. 14: (*batch, heads, queries, value_head_dim), or (*batch, kv_heads, group, …)."""
-        query, key, value = self._project(query, key, value)
-        heads = None
-        # Padding is left out here: its batch axes are those of the tokens, without the axis of heads.
-        is_plain = self.backend == "auto" and bias is None and self.position_bias is None
-        if is_plain and (mask is None or (isinstance(mask, Mask) and mask.is_causal)):
-            heads = None if self.training and self.dropout else everyday.pool(query, key, value, self.score, mask)
-        return pool(*self._problem(query, key, value, mask, bias), self.backend) if heads is None else heads
-
-    def _project(self, query: Tensor, key: Tensor | None, value: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        if query is None:  # which the projections take for no queries at all
-            check_tensor("query", query)
-        key = query if key is None else key
-        return self.input(query, key, key if value is None else value)
-
-    def _problem(
+    def _call_problem(
         self,
         query: Tensor,
-        key: Tensor,
-        value: Tensor,
+        key: Tensor | None,
+        value: Tensor | None,
         mask: Mask | None,
         bias: Bias | None,
         *,
         share: bool = True,
-    ) -> tuple[Problem, Tensor | None]:
-        """The problem of projected heads."""
+    ) -> Problem:
+        """Return the problem of one call, from tokens."""
+        if query is None:  # the projections would take None for a call without queries
+            check_tensor("query", query)
+        key = query if key is None else key
+        query, key, value = self.input(query, key, key if value is None else value)
         score = self.score
-        return self._posed(score.prepare_query(query), score.prepare_key(key), value, Settings(mask, bias), share)
+        return self._problem(score.prepare_query(query), score.prepare_key(key), value, Options(mask, bias), share)
 
-    def _pool_shards(
+    def _memory_problem(self, query: Tensor, memory: Memory, bias: Bias | None, *, share: bool = True) -> Problem:
+        """Return the problem of one recall, from the tokens of its queries."""
+        if query is None:
+            check_tensor("query", query)
+        query, _, _ = self.input(query, None, None)
+        self._check_memory(query, memory)
+        first = memory.keys - query.shape[-2]
+        query = self.score.prepare_query(query, first)
+        options = Options(memory.mask, bias, first_query=first, padding_is_zero=memory.padding_is_zero)
+        return self._problem(query, to_autocast(memory.key, self.score), to_autocast(memory.value), options, share)
+
+    def _problem(self, query: Tensor, key: Tensor, value: Tensor, options: Options, share: bool) -> Problem:
+        """Return the problem of prepared heads; without `share`, keys and values are repeated for each query head."""
+        if not share and self.kv_heads != self.heads:
+            group = self.heads // self.kv_heads
+            key, value = (x if x.shape[-3] == self.heads else x.repeat_interleave(group, -3) for x in (key, value))
+        check_bias_axes(options.bias, query.ndim)
+        dropout = self.dropout if self.training else 0.0
+        options = options._replace(layer_bias=self.position_bias, dropout=dropout)
+        return grouped_problem(self.score.pair(query, key), value, options, self.score.sink_logits())
+
+    def _attend_on_shards(
         self,
         query: Tensor,
         key: Tensor | None,
@@ -281,78 +414,199 @@ class MultiHeadAttention(nn.Module):
         group: "Group",
         order: str,
     ) -> Tensor:
-        from regard.sharding.pool import pool_shards  # loaded where it is used: most calls have one process
+        """Return the heads of this rank's queries over the keys of all ranks."""
+        from regard.sharding.api import pool_shards  # imported here: most programs have one process
 
         key = query if key is None else key
         tokens = (query, key, key if value is None else value)
-        check_bias_of_heads(bias, query.ndim + 1)
+        check_bias_axes(bias, query.ndim + 1)
         dropout = self.dropout if self.training else 0.0
         return pool_shards(
             tokens,
             self.score,
-            Settings(mask, bias, dropout, layer_bias=self.position_bias),
+            Options(mask, bias, self.position_bias, dropout),
             group=group,
             order=order,
             project=self.input,
-            pose=heads_problem,
+            pose=grouped_problem,
             backend=self.backend,
         )
 
-    def _recalled(
-        self, query: Tensor, memory: Memory, bias: Bias | None, *, share: bool = True
-    ) -> tuple[Problem, Tensor | None]:
-        if query is None:
-            check_tensor("query", query)
-        query, _, _ = self.input(query, None, None)
-        self._check_memory(query, memory)
-        first = memory.keys - query.shape[-2]
-        query = self.score.prepare_query(query, first)
-        settings = Settings(memory.mask, bias, first_query=first, is_blanked=memory.is_blanked)
-        return self._posed(query, to_autocast(memory.key, self.score), to_autocast(memory.value), settings, share)
-
-    def _posed(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        settings: Settings,
-        share: bool,
-    ) -> tuple[Problem, Tensor | None]:
-        """The problem over prepared heads; without sharing, every head has its own keys and values."""
-        if not share and self.kv_heads != self.heads:
-            group = self.heads // self.kv_heads
-            key, value = (x if x.shape[-3] == self.heads else x.repeat_interleave(group, -3) for x in (key, value))
-        check_bias_of_heads(settings.bias, query.ndim)
-        dropout = self.dropout if self.training else 0.0
-        settings = settings._replace(layer_bias=self.position_bias, dropout=dropout)
-        return heads_problem(self.score.pair(query, key), value, self.score.sink_logits(), settings)
-
     def _prepare(self, key: Tensor, value: Tensor | None, first: int) -> tuple[Tensor, Tensor]:
+        """Return what a Memory holds of keys and values from position `first` on."""
         value = key if value is None else value
         check_pairs(key, value)
         _, key, value = self.input(None, key, value)
         return self.score.prepare_key(key, first), value
 
-    def _merge_groups(self, heads: Tensor) -> Tensor:
+    def _flatten_groups(self, heads: Tensor) -> Tensor:
+        """Return (*batch, kv_heads, group, queries, dim) as (*batch, heads, queries, dim)."""
         return heads if self.kv_heads == self.heads else heads.flatten(-4, -3)
 
     def _record(self, heads: Attended) -> MultiHeadAttended:
         return MultiHeadAttended(self.join(heads.output), heads.log_mass, heads._sources, heads._has_sink, heads)
 
     def _check_memory(self, query: Tensor, memory: Memory) -> None:
-        """Refuse what another layer remembered; heads apart, query and memory must fit as query and key do."""
+        """Raise unless the memory is of this layer, and fits the projected queries as keys do, apart from heads."""
         is_memory = isinstance(memory, Memory) and memory.value.ndim >= 3
         if not is_memory or memory.value.shape[-3:-1] != (self.kv_heads, memory.keys):
             raise RegardError(
                 "memory",
                 got=f"{memory}" if isinstance(memory, Memory) else describe(memory),
-                needed=f"{self.kv_heads} heads of keys and values, as this layer remembers",
-                repair="Recall from what this layer's own remember returned.",
+                needed=f"a Memory of this layer, with {self.kv_heads} heads of keys and values",
+                repair="Pass what remember of this layer returned.",
             )
         memory.check_owner(self)
         check_inputs(query[..., :1, :, :], memory.key[..., :1, :, :], memory.value[..., :1, :, :])
 
     def extra_repr(self) -> str:
-        """Show what the modules below do not."""
+        """Return what the submodules do not show."""
         backend = "" if self.backend == "auto" else f", backend={self.backend!r}"
         return f"heads={self.heads}, kv_heads={self.kv_heads}, dropout={self.dropout}{backend}"
+
+
+def _native_forward(
+    layer: MultiHeadAttention, query: Tensor, key: Tensor | None, value: Tensor | None
+) -> Tensor | None:
+    """Return the output by torch's operator for the whole layer, or None for calls it does not take.
+
+    In evaluation on a GPU short calls are bound by kernel launches, and this operator has fewer of them:
+    `python -m benchmarks --cuda multihead`.
+    """
+    if type(query) is not Tensor or query.device.type != NATIVE_DEVICE or is_traced():
+        return None
+    if (key is not None and key is not query) or (value is not None and value is not query) or query.ndim != 3:
+        return None
+    if layer.training or torch.is_grad_enabled() or has_forward_gradients() or is_autocast(query.device):
+        return None
+    if not query.numel() or query.dtype not in FLOATS or not _is_plain_layer(layer):
+        return None
+    inner, output, dim = layer.input, layer.output, query.shape[-1]
+    if inner.bias is None or output.bias is None:
+        return None
+    weights = inner.weight, inner.bias, output.weight, output.bias
+    for weight in weights:  # a tensor subclass, such as a quantised weight, has no rule for the operator
+        if not is_plain_tensor(weight) or weight.dtype != query.dtype or weight.device != query.device:
+            return None
+    if inner.weight.shape != (3 * dim, dim) or output.weight.shape != (dim, dim):
+        return None
+    needs_fused = query.shape[1] > MAX_NATIVE_TOKENS or query.dtype in (torch.bfloat16, torch.float16)
+    if needs_fused and not _is_fused(query, layer.head_dim):
+        return None
+    return native_multi_head_attention(query, layer.heads, *weights)
+
+
+def _is_plain_layer(layer: MultiHeadAttention) -> bool:
+    """Return whether a layer computes eq. 14 with scaled dot products, and no hook or subclass changes it."""
+    score, inner, output = layer.score, layer.input, layer.output
+    return (
+        is_bare(score)
+        and score.scale is None
+        and layer.backend == "auto"
+        and layer.head_gate is None
+        and layer.position_bias is None
+        and layer.heads == layer.kv_heads
+        and layer.heads % 2 == 0  # nn.MultiheadAttention does not call the operator for odd numbers of heads
+        and type(layer).join is MultiHeadAttention.join
+        and type(inner) is QKVProjection
+        and type(output) is nn.Linear
+        and inner.packed
+        and not any("forward" in vars(part) for part in (inner, output))
+        and not has_forward_hooks(inner, output)
+    )
+
+
+def _is_fused(query: Tensor, head_dim: int) -> bool:
+    """Return whether the operator uses a fused kernel, whose memory is linear in tokens."""
+    if query.dtype == torch.float64 or head_dim % FUSED_HEAD_DIM:
+        return False
+    if query.dtype == torch.float32:
+        return True
+    cuda = torch.backends.cuda
+    is_enabled = cuda.flash_sdp_enabled() and cuda.mem_efficient_sdp_enabled() and cuda.is_flash_attention_available()
+    return is_enabled and torch.version.hip is None and torch.cuda.get_device_capability(query.device) >= (8, 0)
+
+
+def _checked_gate(gate: Tensor, heads: int) -> Tensor:
+    """Return a gate if it has one factor for each head."""
+    if isinstance(gate, Tensor) and gate.shape == (heads,):
+        return gate
+    raise RegardError(
+        "head_gate",
+        got=describe(gate),
+        needed=f"({heads},), one factor for each head",
+        repair="Assign such a tensor, or use switch_off and switch_on.",
+    )
+
+
+def _set_gate(layer: MultiHeadAttention, heads: int | Iterable[int], factor: float) -> None:
+    """Set the factor of some heads; if all factors are 1 the gate is None."""
+    indices = _head_indices(heads, layer.heads)
+    if isinstance(layer.head_gate, nn.Parameter):  # it may be in an optimizer, so it is changed in place
+        with torch.no_grad():
+            layer.head_gate[indices] = factor
+        return
+    gate = layer.input.matrices()[0].new_ones(layer.heads) if layer.head_gate is None else layer.head_gate.clone()
+    gate[indices] = factor
+    if "head_gate" in layer._parameters:  # a parameter that was set to None: make it a buffer again
+        del layer.head_gate
+        layer.register_buffer("head_gate", None, persistent=False)
+    layer.head_gate = None if bool((gate == 1).all()) else gate
+
+
+def _head_indices(heads: Any, count: int) -> list[int]:
+    indices: list[Any]
+    try:
+        indices = list(heads)
+    except TypeError:  # not iterable: one number, or refused below
+        indices = [heads]
+    for head in indices:
+        if isinstance(head, bool) or not isinstance(head, Integral) or not -count <= int(head) < count:
+            raise RegardError(
+                "heads",
+                got=repr(head),
+                needed=f"numbers of heads, from 0 to {count - 1}",
+                repair="Pass for example [0, 2].",
+            )
+    return [int(head) for head in indices]
+
+
+def _checked_kv_heads(heads: int, kv_heads: int) -> int:
+    check_int("kv_heads", kv_heads)
+    if heads % kv_heads:
+        raise RegardError(
+            "kv_heads",
+            got=f"{kv_heads} for {heads} heads",
+            needed="a divisor of heads: each head of keys and values is shared by equally many query heads",
+            repair="Leave it out for one head of keys and values per query head.",
+        )
+    return kv_heads
+
+
+def _default_head_dim(dim: int, heads: int) -> int:
+    if dim % heads:
+        raise RegardError(
+            "heads",
+            got=f"{heads} for dim {dim}",
+            needed="a number of heads that divides dim, or head_dim=",
+            repair="Pass head_dim, the size of a projected query and key; dim need not be a multiple of it.",
+        )
+    return dim // heads
+
+
+def _check_position_bias(bias: object, heads: int) -> None:
+    """Raise unless the bias is None or a callable; ALiBi must have a slope for each head."""
+    if bias is not None and (isinstance(bias, type | Tensor) or not callable(bias)):
+        raise RegardError(
+            "position_bias",
+            got=f"{bias!r:.60}",
+            needed="a callable of query positions and key positions",
+            repair="Pass for example Alibi(heads).",
+        )
+    if isinstance(bias, Alibi) and bias.heads != heads:
+        raise RegardError(
+            "position_bias",
+            got=f"Alibi({bias.heads}) for {heads} heads",
+            needed="one slope for each head",
+            repair=f"Pass Alibi({heads}).",
+        )

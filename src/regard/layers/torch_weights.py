@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import RegardError
-from regard.layers.projection import Projections
+from regard.layers.projections import QKVProjection
 from regard.scores.dot import is_bare
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def _tensors(module: nn.MultiheadAttention) -> list[Tensor]:
 def _own_tensors(layer: "MultiHeadAttention") -> list[Tensor]:
     """The layer's, in the same order."""
     biases = (layer.input.bias, layer.output.bias)
-    return [*layer.input.parts(), layer.output.weight, *(bias for bias in biases if bias is not None)]
+    return [*layer.input.matrices(), layer.output.weight, *(bias for bias in biases if bias is not None)]
 
 
 def _parameters(module: nn.MultiheadAttention) -> list[Tensor | None]:
@@ -118,7 +118,7 @@ def _does_as(module: nn.Module, kind: type[nn.Module]) -> bool:
 def _check_layer(layer: "MultiHeadAttention") -> None:
     score, dim = layer.score, layer.input.inputs[0]
     plain = is_bare(score) and score.scale is None
-    linear = _does_as(layer.output, nn.Linear) and _does_as(layer.input, Projections)
+    linear = _does_as(layer.output, nn.Linear) and _does_as(layer.input, QKVProjection)
     wider = layer.heads * layer.head_dim != dim or (linear and layer.output.out_features != dim)
     reasons = {
         "an input or output that another module has taken the place of, as an adapter does": not linear,

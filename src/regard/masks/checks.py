@@ -6,8 +6,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from regard.checks import check_int, describe
 from regard.errors import RegardError
-from regard.shapes import check_int, describe
 
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 # What to write instead of a floating-point mask, by the number of its last axes that are not batch axes.
@@ -18,7 +18,7 @@ FLOAT_REPAIRS = {
 }
 
 
-class Call(NamedTuple):
+class CallSizes(NamedTuple):
     """The sizes of one call.
 
     first_query: the position of query 0 counted in keys, where it is known. has_heads: the last batch axis is heads
@@ -48,7 +48,7 @@ def check_sizes(batch: Sequence[int], queries: int, keys: int) -> None:
         check_int(argument, number, least=0)
 
 
-def refuse_bare(argument: str, value: object) -> RegardError:
+def not_a_mask(argument: str, value: object) -> RegardError:
     """The error for anything that is not a Mask, with the word that its owner was looking for."""
     if not isinstance(value, Tensor):
         repair = "Write Mask.causal(), Mask.lengths(t), Mask.keep(m), …; mask=None allows everything."
@@ -94,7 +94,7 @@ def check_integer(argument: str, tensor: Tensor, shape: str, rank: int) -> None:
     raise RegardError(argument, got=describe(tensor), needed=f"an integer tensor {shape}", repair=repair)
 
 
-def lead(argument: str, tensor: Tensor, call: Call, axis: str, tail: tuple[int, ...]) -> Tensor:
+def align_leading(argument: str, tensor: Tensor, call: CallSizes, axis: str, tail: tuple[int, ...]) -> Tensor:
     """Align a tensor with the leading batch axes; later ones (heads) become size 1.
 
     Args:
@@ -127,7 +127,7 @@ def lead(argument: str, tensor: Tensor, call: Call, axis: str, tail: tuple[int, 
     return tensor.view(leading + (1,) * (len(call.batch) - len(leading)) + tail)
 
 
-def right_align(argument: str, tensor: Tensor, call: Call) -> Tensor:
+def align_right(argument: str, tensor: Tensor, call: CallSizes) -> Tensor:
     """Align (…, queries, keys) from the right, as broadcasting does: (*batch | 1, queries | 1, keys | 1)."""
     check_device(argument, tensor, call)
     shape, full = tuple(tensor.shape), (*call.batch, call.queries, call.keys)
@@ -149,7 +149,7 @@ def right_align(argument: str, tensor: Tensor, call: Call) -> Tensor:
     return tensor.view((1,) * missing + shape) if missing else tensor
 
 
-def check_device(argument: str, tensor: Tensor, call: Call) -> None:
+def check_device(argument: str, tensor: Tensor, call: CallSizes) -> None:
     """Refuse a mask that lives elsewhere than the query."""
     if tensor.device != call.device:
         raise RegardError(

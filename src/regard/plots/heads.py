@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from regard.checks import check_int
 from regard.errors import RegardError
 from regard.plots.heatmaps import check_darkest, heaviest, paint
 from regard.plots.look import figure_of, new_panels
 from regard.plots.numbers import Numbers
 from regard.plots.tokens import as_labels, check_tokens, name_columns, name_rows, set_as_words, type_of, with_step
 from regard.plots.weights import as_heads
-from regard.shapes import check_int
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

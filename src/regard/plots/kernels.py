@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from regard.attention import inspect
 from regard.errors import RegardError
 from regard.plots.look import axes_or_new, line_style
 from regard.plots.tokens import set_as_words
-from regard.pooling import inspect
 from regard.scores.names import ScoreLike
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data  # pyrefly: ignore
 from torch import Tensor
 
+from regard.checks import describe
 from regard.errors import RegardError
-from regard.shapes import describe
 
 # Queries that are checked, copied and answered at once: a memory map is read this many rows at a time, or as many as
 # there are keys, since what a block of queries costs beside its own rows grows with the keys.

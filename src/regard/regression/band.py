@@ -19,7 +19,7 @@ from regard.regression.neighbourhoods import neighbourhoods
 from regard.regression.search import check_counts
 from regard.regression.smoother import Smoother
 from regard.regression.sums import Data, can_square, pool_squares, prepare
-from regard.regression.sums.squares import SQUARE_IS_A_KERNEL
+from regard.scores.kernels import KERNELS
 
 # Far away both log masses are large: where their rounding reaches this, their difference has no digits left.
 LOST = 1e-4
@@ -88,7 +88,7 @@ def variance_factor(smoother: Smoother, query: Tensor, log_mass: Tensor, sigma2:
     it is a pooling of sigma2 with that; otherwise, and far away, from rows of the hat matrix, by blocks.
     """
     data = smoother.data
-    if smoother.degree == 1 and smoother.kernel in SQUARE_IS_A_KERNEL:
+    if smoother.degree == 1 and KERNELS[smoother.kernel].square is not None:
         return _of_lines(smoother, query, sigma2)
     if smoother.degree == 0:
         of_sigma2, kernel = replace(smoother, data=data._replace(value=sigma2)).ready, smoother.kernel_at(query)

@@ -13,7 +13,7 @@ from regard.regression.neighbourhoods import neighbourhoods
 from regard.regression.smoother import Smoother
 from regard.regression.sums import Kernel
 from regard.regression.sums.through_attend import score_of
-from regard.scores.links import LINKS
+from regard.scores.kernels import KERNELS
 
 
 def of_pooling(smoother: Smoother, query: Tensor) -> tuple[Tensor, Tensor]:
@@ -62,7 +62,7 @@ def _by_pairs(smoother: Smoother, query: Tensor) -> Tensor:
 
 
 def _check(smoother: Smoother) -> None:
-    if not LINKS[smoother.kernel].differentiable:
+    if not KERNELS[smoother.kernel].is_differentiable:
         raise RegardError(
             "kernel",
             got=repr(smoother.kernel),

@@ -17,7 +17,7 @@ from regard.errors import RegardError
 from regard.regression import arrays, bandwidth, distributed, empty, hat
 from regard.regression.smoother import Fit, Smoother
 from regard.regression.sums import Data, Pool
-from regard.scores.names import KERNELS
+from regard.scores.names import KERNEL_SCORES
 
 
 class KernelEstimator(BaseEstimator):
@@ -135,11 +135,11 @@ class KernelEstimator(BaseEstimator):
             yield self.smoother_.place(query)
 
     def _check_parameters(self) -> None:
-        if not isinstance(self.kernel, str) or self.kernel not in KERNELS:
+        if not isinstance(self.kernel, str) or self.kernel not in KERNEL_SCORES:
             raise RegardError(
                 "kernel",
                 got=f"{self.kernel!r:.60}",
-                needed=f"one of {', '.join(KERNELS)}",
+                needed=f"one of {', '.join(KERNEL_SCORES)}",
                 repair="Pass the name of a kernel.",
             )
         empty.check_policy(self.empty, self._policies)

@@ -9,8 +9,6 @@ from torch import Tensor
 from regard.errors import RegardError
 from regard.regression.sums import Data
 
-# Kernels that are above 0 on the edge of their window, where the k-th key lies.
-EDGE_COUNTS = ("gaussian", "laplacian", "boxcar")
 # Distances that exist at once: 2^22 float64 numbers are 32 MiB.
 DISTANCES_AT_ONCE = 2**22
 

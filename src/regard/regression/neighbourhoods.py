@@ -9,6 +9,7 @@ from torch import Tensor
 
 from regard.regression.sums import Data, on_line
 from regard.regression.sums.line import Line
+from regard.scores.kernels import KERNELS
 
 if TYPE_CHECKING:
     from regard.regression.smoother import Smoother
@@ -64,7 +65,7 @@ def _cut(block: Tensor, seen: Seen, pairs: int | None) -> Iterator[tuple[Tensor,
 
 def _reach(kernel: str, width: float, place: Tensor, line: Line, hidden: int) -> Tensor:
     """How far from each place, (queries,), a key may be and have a weight beside that of the nearest one."""
-    if on_line.is_compact(kernel):
+    if KERNELS[kernel].is_compact:
         return torch.full_like(place, width)
     depth = FAINT + line.log_weight_spread
     # One of so many keys on either side is not hidden, so that the nearest one is no farther than the last of them.

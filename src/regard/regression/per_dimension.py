@@ -17,7 +17,7 @@ from regard.regression.criteria import CRITERIA
 from regard.regression.search import Found
 from regard.regression.smoother import Smoother
 from regard.regression.warning_kinds import BandwidthWarning
-from regard.scores.links import LINKS
+from regard.scores.kernels import KERNELS
 
 # A dimension this many times its own extent wide is not seen by the kernel any more.
 WIDEST = 100.0
@@ -27,7 +27,7 @@ MOST_STEPS = 60
 def refine(found: Found, criterion: str, exclude: int, verbose: int = 0) -> Found:
     """Start from the widths that were found and go down; the result is never worse than the start."""
     smoother = found.smoother
-    if not LINKS[smoother.kernel].differentiable:
+    if not KERNELS[smoother.kernel].is_differentiable:
         raise RegardError(
             "per_dimension",
             got=f"True with kernel={smoother.kernel!r}",

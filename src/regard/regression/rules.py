@@ -5,34 +5,23 @@ dimension, with c = 1 (Scott) or c = (4 / (d + 2))^(1/(d + 4)) (Silverman). For 
 by the ratio of the canonical bandwidths of Marron and Nolan (1988), so that it smooths about as much as the Gaussian.
 """
 
-import math
-
 import torch
 from torch import Tensor
 
 from regard.regression.sums import Data
-
-# (R(K) / mu2(K)^2)^(1/5), K scaled to a density in one dimension: R is the integral of K^2, mu2 its variance.
-CANONICAL = {
-    name: (roughness / variance**2) ** 0.2
-    for name, roughness, variance in (
-        ("gaussian", 1 / (2 * math.sqrt(math.pi)), 1.0),
-        ("laplacian", 1 / 4, 2.0),
-        ("boxcar", 1 / 2, 1 / 3),
-        ("triangular", 2 / 3, 1 / 6),
-        ("epanechnikov", 3 / 5, 1 / 5),
-        ("tricube", 175 / 247, 35 / 243),
-        ("biweight", 5 / 7, 1 / 7),
-        ("cosine_kernel", math.pi**2 / 16, 1 - 8 / math.pi**2),
-    )
-}
+from regard.scores.kernels import KERNELS
 
 RULES = ("scott", "silverman")
 
 
+def canonical_bandwidth(kernel: str) -> float:
+    """Return (R(K) / mu2(K)^2)^(1/5), where R(K) is the roughness and mu2(K) the variance of a kernel."""
+    return (KERNELS[kernel].roughness / KERNELS[kernel].variance ** 2) ** 0.2
+
+
 def relative_to_gaussian(kernel: str) -> float:
-    """How much wider this kernel must be to smooth as much as a Gaussian of width 1."""
-    return CANONICAL[kernel] / CANONICAL["gaussian"]
+    """Return how much wider this kernel must be to smooth as much as a Gaussian of width 1."""
+    return canonical_bandwidth(kernel) / canonical_bandwidth("gaussian")
 
 
 def spread(data: Data) -> Tensor:

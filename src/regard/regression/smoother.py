@@ -8,6 +8,7 @@ from torch import Tensor
 
 from regard.regression import hat, local_linear, nearest
 from regard.regression.sums import Data, Kernel, Pool, Prepared, pool, prepare
+from regard.scores.kernels import KERNELS
 
 Width = float | Tensor | nearest.Nearest
 
@@ -70,7 +71,9 @@ class Smoother:
         if isinstance(self.width, nearest.Nearest):
             assert isinstance(self.width.k, int)
             width = nearest.widths(query, self.data, self.width.k, own, exclude)
-            return Kernel(self.kernel, width if self.kernel in nearest.EDGE_COUNTS else nearest.inside_of(width))
+            kernel = KERNELS[self.kernel]
+            has_edge_weight = kernel.is_edge_inside or not kernel.is_compact  # the k-th key lies on the edge
+            return Kernel(self.kernel, width if has_edge_weight else nearest.inside_of(width))
         return Kernel(self.kernel, self.width)
 
     def pool(self, query: Tensor, *, moments: bool = False) -> Pool:

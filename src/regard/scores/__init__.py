@@ -1,6 +1,7 @@
 """Scoring functions: how well a key answers a query."""
 
 from regard.scores.additive import Additive
+from regard.scores.base import Score
 from regard.scores.distance import (
     Biweight,
     Boxcar,
@@ -13,8 +14,7 @@ from regard.scores.distance import (
     Tricube,
 )
 from regard.scores.dot import Bilinear, Cosine, Dot, ScaledDot
-from regard.scores.rotary import Rotary
-from regard.scores.score import Score
+from regard.scores.positions import Rotary
 
 __all__ = [
     "Additive",

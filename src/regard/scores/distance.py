@@ -3,20 +3,53 @@
 import contextlib
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from numbers import Real
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from regard.checks import accumulation_dtype, describe
 from regard.errors import RegardError
-from regard.scores.forms import DistanceForm
-from regard.scores.links import LINKS
-from regard.scores.score import Score, align_batch, check_equal_dims
-from regard.shapes import accumulation_dtype, describe
-from regard.watched import is_intercepted, is_plain
+from regard.scores.base import PairScore, Rows, Score, align_batch, check_equal_dims
+from regard.scores.kernels import KERNELS, Kernel
+from regard.torch_compat import in_transform, is_plain_tensor
 
 Bandwidth = float | Sequence[float] | Tensor
+
+
+@dataclass(slots=True, eq=False)
+class DistancePair(PairScore):
+    """log f(|q - k|^2 / width^2) for a radial kernel f (eq. 5 and 6).
+
+    width: (*batch, queries or 1, 1).
+    """
+
+    kind: ClassVar[str] = "distance"
+
+    width: Tensor
+    kernel: Kernel
+
+    def scores(self, rows: Rows | None = None, allowed: Tensor | None = None) -> Tensor:
+        """Return the log-kernel of the distances."""
+        query, key = self._tokens(rows)
+        squared = (query.unsqueeze(-2) - key.unsqueeze(-3)).square().sum(-1)
+        if allowed is not None:
+            # Padding may be infinitely far away, and 0 * inf in the gradient of the width is NaN.
+            squared = squared.masked_fill(~allowed, 0.0)
+        width = self.width if rows is None or self.width.shape[-2] == 1 else self.width[..., rows, :]
+        return self.kernel.log_kernel(squared, width.to(squared.dtype), self.query.dtype)
+
+    def parameters(self) -> tuple[Tensor, ...]:
+        """Return the width."""
+        return (self.width,)
+
+    def replace(self, query: Tensor, key: Tensor, *parameters: Tensor) -> Self:
+        """Return the same kernel for other tokens and, if given, another width."""
+        (width,) = parameters or (self.width,)
+        return type(self)(query, key, width, self.kernel)
 
 
 class RadialScore(Score):
@@ -27,13 +60,13 @@ class RadialScore(Score):
     learnable: the bandwidth is a parameter, stored as its logarithm, so that no step makes it non-positive.
     """
 
-    link_name: str
+    kernel_name: str
 
     def __init__(self, bandwidth: Bandwidth = 1.0, *, learnable: bool = False) -> None:
         """Check the bandwidth and keep it: a number as a number, a tensor as a buffer or a parameter."""
         super().__init__()
-        self.link = LINKS[self.link_name]
-        if learnable and not self.link.differentiable:
+        self.kernel = KERNELS[self.kernel_name]
+        if learnable and not self.kernel.is_differentiable:
             raise RegardError(
                 "learnable",
                 got=f"True for {type(self).__name__}",
@@ -69,7 +102,7 @@ class RadialScore(Score):
         del first
         return self._rescale("key", key)
 
-    def pair(self, query: Tensor, key: Tensor) -> DistanceForm:
+    def pair(self, query: Tensor, key: Tensor) -> DistancePair:
         """The distance form; a bandwidth shared by all dimensions is its width, so that q and k stay exact."""
         check_equal_dims(query, key, type(self).__name__)
         bandwidth = self.bandwidth
@@ -81,9 +114,9 @@ class RadialScore(Score):
         least, most = torch.finfo(dtype).tiny, torch.finfo(dtype).max
         if isinstance(bandwidth, Tensor) and not _is_per_dimension(bandwidth):
             width = align_batch(bandwidth.reshape(bandwidth.shape or (1,)), query)
-            return DistanceForm(query, key, width.to(dtype).clamp(least, most), self.link)
+            return DistancePair(query, key, width.to(dtype).clamp(least, most), self.kernel)
         number = 1.0 if isinstance(bandwidth, Tensor) else min(max(bandwidth, least), most)
-        return DistanceForm(query, key, query.new_full((1,) * query.ndim, number, dtype=dtype), self.link)
+        return DistancePair(query, key, query.new_full((1,) * query.ndim, number, dtype=dtype), self.kernel)
 
     def _rescale(self, argument: str, tokens: Tensor) -> Tensor:
         bandwidth = self.bandwidth
@@ -111,7 +144,7 @@ class RadialScore(Score):
 class SquaredDistance(RadialScore):
     """-|q - k|^2 (eq. 6); the softmax of it equals that of 2 q'k - |k|^2 exactly."""
 
-    link_name = "squared_distance"
+    kernel_name = "squared_distance"
 
     def __init__(self) -> None:
         """No bandwidth: that would be a Gaussian."""
@@ -121,49 +154,49 @@ class SquaredDistance(RadialScore):
 class Gaussian(RadialScore):
     """log exp(-d^2 / 2) with d = |q - k| / bandwidth (eq. 5)."""
 
-    link_name = "gaussian"
+    kernel_name = "gaussian"
 
 
 class Laplacian(RadialScore):
     """log exp(-d) with d = |q - k| / bandwidth."""
 
-    link_name = "laplacian"
+    kernel_name = "laplacian"
 
 
 class Boxcar(RadialScore):
     """log of 1 where |q - k| <= bandwidth, edge inside (eq. 5)."""
 
-    link_name = "boxcar"
+    kernel_name = "boxcar"
 
 
 class Triangular(RadialScore):
     """log max(0, 1 - d): the third kernel of eq. 5, which the chapter calls Epanechnikov."""
 
-    link_name = "triangular"
+    kernel_name = "triangular"
 
 
 class Epanechnikov(RadialScore):
     """log max(0, 1 - d^2): what statistics calls Epanechnikov."""
 
-    link_name = "epanechnikov"
+    kernel_name = "epanechnikov"
 
 
 class Tricube(RadialScore):
     """log max(0, 1 - d^3)^3."""
 
-    link_name = "tricube"
+    kernel_name = "tricube"
 
 
 class Biweight(RadialScore):
     """log max(0, 1 - d^2)^2."""
 
-    link_name = "biweight"
+    kernel_name = "biweight"
 
 
 class CosineKernel(RadialScore):
     """log cos(pi d / 2) for d < 1."""
 
-    link_name = "cosine_kernel"
+    kernel_name = "cosine_kernel"
 
 
 def _is_per_dimension(bandwidth: Tensor) -> bool:
@@ -208,4 +241,4 @@ def _is_positive(bandwidth: float | Tensor) -> bool:
 
 def _has_numbers(tensor: Tensor) -> bool:
     """Not on the meta device, and perhaps not under a mode or in a subclass: a fake tensor has a shape alone."""
-    return is_plain(tensor) and not tensor.is_meta and not is_intercepted()
+    return is_plain_tensor(tensor) and not tensor.is_meta and not in_transform()

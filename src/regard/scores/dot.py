@@ -1,16 +1,41 @@
 """Scores that are a dot product after preparation: plain, scaled, cosine, bilinear (eq. 7 to 11)."""
 
 import math
+from dataclasses import dataclass
 from numbers import Real
-from typing import TypeGuard
+from typing import ClassVar, Self, TypeGuard
 
 import torch
 from torch import Tensor, nn
 
+from regard.checks import check_int
 from regard.errors import RegardError
-from regard.scores.forms import DotForm
-from regard.scores.score import Score, align_batch, check_dim, check_dtype, check_equal_dims
-from regard.shapes import check_int
+from regard.scores.base import PairScore, Rows, Score, align_batch, check_dim, check_dtype, check_equal_dims
+
+
+@dataclass(slots=True, eq=False)
+class DotPair(PairScore):
+    """scale * q'k, and softcap * tanh(scale * q'k / softcap) with a softcap (eq. 7 to 11)."""
+
+    kind: ClassVar[str] = "dot"
+
+    scale: float
+    softcap: float | None = None
+
+    def scores(self, rows: Rows | None = None, allowed: Tensor | None = None) -> Tensor:
+        """Return the scaled dot products."""
+        del allowed
+        query, key = self._tokens(rows)
+        scores = (query @ key.mT) * self.scale
+        return scores if self.softcap is None else self.softcap * torch.tanh(scores / self.softcap)
+
+    def replace(self, query: Tensor, key: Tensor, *parameters: Tensor) -> Self:
+        """Return the same score for other tokens."""
+        return type(self)(query, key, self.scale, self.softcap)
+
+    def elements(self) -> int:
+        """Return 1: the textbook form holds the score alone."""
+        return 1
 
 
 class ScaledDot(Score):
@@ -32,14 +57,14 @@ class ScaledDot(Score):
             check_int("sink", sink)
         self.sink = None if sink is None else nn.Parameter(torch.zeros(sink))
 
-    def pair(self, query: Tensor, key: Tensor) -> DotForm:
-        """A dot product with its scale."""
+    def pair(self, query: Tensor, key: Tensor) -> DotPair:
+        """Return the scaled dot product of queries and keys."""
         dim, scale = query.shape[-1], self.scale
         if dim != key.shape[-1]:
             check_equal_dims(query, key, type(self).__name__)
         if scale is None:
             scale = 1.0 / math.sqrt(max(dim, 1))
-        return DotForm(query, key, scale, self.softcap)
+        return DotPair(query, key, scale, self.softcap)
 
     def sink_logits(self) -> Tensor | None:
         """The learnable logits, (heads,)."""
@@ -86,10 +111,10 @@ class Cosine(Score):
         del first
         return _direction(key)
 
-    def pair(self, query: Tensor, key: Tensor) -> DotForm:
-        """A dot product of directions."""
+    def pair(self, query: Tensor, key: Tensor) -> DotPair:
+        """Return the dot product of directions."""
         check_equal_dims(query, key, "Cosine")
-        return DotForm(query, key, self.scale)
+        return DotPair(query, key, self.scale)
 
     def extra_repr(self) -> str:
         """Show the scale."""
@@ -133,9 +158,9 @@ class Bilinear(Score):
         check_dim("key", key, self.key_dim, "Bilinear")
         return key
 
-    def pair(self, query: Tensor, key: Tensor) -> DotForm:
-        """A dot product in the space of keys."""
-        return DotForm(query, key, self.scale)
+    def pair(self, query: Tensor, key: Tensor) -> DotPair:
+        """Return the dot product in the space of keys."""
+        return DotPair(query, key, self.scale)
 
     def extra_repr(self) -> str:
         """Show the sizes."""

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from regard.errors import RegardError
+from regard.scores.base import Score
 from regard.scores.distance import (
     Biweight,
     Boxcar,
@@ -18,20 +19,19 @@ from regard.scores.distance import (
     Tricube,
 )
 from regard.scores.dot import Cosine, Dot, ScaledDot
-from regard.scores.score import Score
 
-KERNELS: dict[str, type[RadialScore]] = {
-    kernel.link_name: kernel
+KERNEL_SCORES: dict[str, type[RadialScore]] = {
+    kernel.kernel_name: kernel
     for kernel in (Gaussian, Laplacian, Boxcar, Triangular, Epanechnikov, Tricube, Biweight, CosineKernel)
 }
-WITHOUT_SIZES: dict[str, type[Score]] = {
+NAMED_SCORES: dict[str, type[Score]] = {
     "dot": Dot,
     "scaled_dot": ScaledDot,
     "cosine": Cosine,
     "squared_distance": SquaredDistance,
-    **KERNELS,
+    **KERNEL_SCORES,
 }
-WITH_SIZES = {
+SIZED_SCORES = {
     "bilinear": "Bilinear(query_dim, key_dim)",
     "additive": "Additive(query_dim, key_dim, hidden_dim)",
 }
@@ -39,26 +39,26 @@ WITH_SIZES = {
 ScoreLike = str | Score | Callable[[Tensor, Tensor], Tensor]
 
 
-_NAMED = {name: kind() for name, kind in WITHOUT_SIZES.items()}
+NAMED = {name: kind() for name, kind in NAMED_SCORES.items()}
 
 
-def named_score(name: str) -> Score:
+def score_by_name(name: str) -> Score:
     """The score of that name, with bandwidth 1 where it has one; it has no parameters, so one is enough for all."""
-    if name in WITH_SIZES:
+    if name in SIZED_SCORES:
         raise RegardError(
             "score",
             got=repr(name),
             needed="a score that needs no sizes, when given by name",
-            repair=f"This one has parameters: build regard.scores.{WITH_SIZES[name]} and pass it.",
+            repair=f"This one has parameters: build regard.scores.{SIZED_SCORES[name]} and pass it.",
         )
-    if name not in _NAMED:
+    if name not in NAMED:
         raise RegardError(
             "score",
             got=repr(name),
-            needed=f"one of {', '.join(sorted(_NAMED))}",
+            needed=f"one of {', '.join(sorted(NAMED))}",
             repair="Use one of these names, a module of regard.scores, or any callable (query, key) -> scores.",
         )
-    return _NAMED[name]
+    return NAMED[name]
 
 
 def check_score(score: object) -> None:

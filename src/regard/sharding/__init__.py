@@ -1,6 +1,6 @@
-"""Sequences whose tokens live on several processes: the operator over all of them, no rank holding all keys."""
+"""Attention over a sequence whose tokens are distributed over several processes; no process holds all keys."""
 
-from regard.sharding.attend import attend
-from regard.sharding.order import join, split
+from regard.sharding.api import attend
+from regard.sharding.layout import join, split
 
 __all__ = ["attend", "join", "split"]

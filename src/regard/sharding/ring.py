@@ -1,6 +1,6 @@
-"""The ranks of a process group as a ring: who we are in it, and tensors that travel from rank to rank.
+"""The ranks of a process group as a ring, and tensors that are sent around it (ring attention, Liu et al. 2023).
 
-PyTorch's point-to-point operations do the transport; nothing is gathered.
+PyTorch's point-to-point operations move the tensors; nothing is gathered.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,114 +13,144 @@ from torch.distributed.device_mesh import DeviceMesh
 from regard.errors import RegardError
 
 if TYPE_CHECKING:
-    # Only for readers: a torch without distributed has no such names, and still refuses with a sentence.
+    # For type checkers only: torch built without distributed has no such names, and `Ring.of` still raises its error.
     Group = dist.ProcessGroup | DeviceMesh
 
-Parcel = list[Tensor]
-"""Tensors that travel together; each has its tokens on axis -2."""
+Tensors = list[Tensor]
+"""Tensors that are sent together; the tokens are on axis -2."""
 
 
-class Underway(NamedTuple):
-    """A parcel on its way. What was sent is kept until it is gone."""
+class Transfer(NamedTuple):
+    """Tensors that are being sent and received.
+
+    Attributes:
+        works: the operations to wait for.
+        received: buffers of the received tensors.
+        sent: the sent tensors, kept alive until the transfer ends.
+    """
 
     works: "list[dist.Work]"
-    parcel: Parcel
-    sent: Parcel
+    received: Tensors
+    sent: Tensors
 
-    def wait(self) -> Parcel:
-        """The parcel, when it is here."""
+    def wait(self) -> Tensors:
+        """Wait for the transfer and return the received tensors."""
         for work in self.works:
             work.wait()
-        return self.parcel
+        return self.received
 
 
 class Ring(NamedTuple):
-    """A process group and the place of this process in it."""
+    """A process group and the place of this process in it.
+
+    Attributes:
+        group: the process group.
+        rank: rank of this process in the group.
+        ranks: number of ranks.
+    """
 
     group: "dist.ProcessGroup"
     rank: int
     ranks: int
 
-    @staticmethod
-    def of(group: "Group") -> "Ring":
-        """The ring of a process group, or of a mesh with one axis."""
+    @classmethod
+    def of(cls, group: "Group") -> "Ring":
+        """Return the ring of a process group or of a DeviceMesh with one axis.
+
+        Raises:
+            RegardError: if `group` is something else, or if this process is not in it.
+        """
         if not (dist.is_available() and dist.is_initialized()):
-            raise _refusal("no initialised torch.distributed", "Call torch.distributed.init_process_group() first.")
+            raise _group_error("no initialised torch.distributed", "Call torch.distributed.init_process_group() first.")
         if isinstance(group, DeviceMesh):
             if group.ndim != 1:
-                raise _refusal(f"a DeviceMesh with {group.ndim} axes", 'Pass one of its axes, as mesh["sequence"].')
+                raise _group_error(f"a DeviceMesh with {group.ndim} axes", 'Pass one of its axes, as mesh["sequence"].')
             group = group.get_group()
         if group is dist.GroupMember.NON_GROUP_MEMBER:
-            raise _refusal("a group that this process is not in", "Call it on the ranks of the group only.")
+            raise _group_error("a group that this process is not in", "Call it on the ranks of the group only.")
         if not isinstance(group, dist.ProcessGroup):
-            raise _refusal(f"{group!r:.60}", "Pass torch.distributed.group.WORLD for all processes.")
-        return Ring(group, dist.get_rank(group), dist.get_world_size(group))
+            raise _group_error(f"{group!r:.60}", "Pass torch.distributed.group.WORLD for all processes.")
+        return cls(group, dist.get_rank(group), dist.get_world_size(group))
 
     def owner(self, hops: int) -> int:
-        """Whose parcel is here after so many hops."""
+        """Return the rank whose tensors are here after `hops` hops."""
         return (self.rank - hops) % self.ranks
 
-    def swap(self, parcel: Parcel, like: Sequence[Tensor], tokens: int, *, hops: int) -> Underway:
-        """Send a parcel `hops` ranks on, and receive one from as many ranks back.
+    def send_recv(self, tensors: Tensors, like: Sequence[Tensor], tokens: int, *, hops: int) -> Transfer:
+        """Send tensors to the rank `hops` further on, and receive tensors from the rank `hops` back.
 
-        like: tensors with the dtypes and, but for axis -2, the shapes of what comes; tokens: its size there.
+        Args:
+            tensors: what is sent.
+            like: tensors with the dtypes and, except on axis -2, the shapes of what is received.
+            tokens: size of axis -2 of what is received.
+            hops: distance in ranks; negative to send backwards.
+
+        Returns:
+            The transfer, which is still running.
         """
-        coming = [tensor.new_empty((*tensor.shape[:-2], tokens, tensor.shape[-1])) for tensor in like]
-        sent = [tensor.contiguous() for tensor in parcel]
-        on = dist.get_global_rank(self.group, (self.rank + hops) % self.ranks)
-        back = dist.get_global_rank(self.group, (self.rank - hops) % self.ranks)
-        # Nobody sends nothing: both sides know the sizes, and leave empty tensors out.
-        moves = [dist.P2POp(dist.isend, tensor, on, self.group) for tensor in sent if tensor.numel()]
-        moves += [dist.P2POp(dist.irecv, tensor, back, self.group) for tensor in coming if tensor.numel()]
-        return Underway(dist.batch_isend_irecv(moves) if moves else [], coming, sent)
+        received = [tensor.new_empty((*tensor.shape[:-2], tokens, tensor.shape[-1])) for tensor in like]
+        sent = [tensor.contiguous() for tensor in tensors]
+        target = dist.get_global_rank(self.group, (self.rank + hops) % self.ranks)
+        source = dist.get_global_rank(self.group, (self.rank - hops) % self.ranks)
+        # Skip empty tensors; both ranks know the sizes.
+        operations = [dist.P2POp(dist.isend, tensor, target, self.group) for tensor in sent if tensor.numel()]
+        operations += [dist.P2POp(dist.irecv, tensor, source, self.group) for tensor in received if tensor.numel()]
+        return Transfer(dist.batch_isend_irecv(operations) if operations else [], received, sent)
 
 
-def circulate(
+def pass_around(
     ring: Ring,
     hops: int,
     sizes: Sequence[int],
-    parcel: Parcel,
-    visit: Callable[[int, Parcel], Parcel],
-    add: Callable[[Parcel, Parcel], Parcel],
-) -> Parcel:
-    """Let the parcel of every rank visit the `hops` ranks after its own; what its visits yield is added up for it.
+    tensors: Tensors,
+    at_each_rank: Callable[[int, Tensors], Tensors],
+    add: Callable[[Tensors, Tensors], Tensors],
+) -> Tensors:
+    """Send the tensors of every rank past the `hops` ranks after it, and return the sum of what those ranks computed.
 
-    visit: what this rank has for the parcel of an owner, which is the owner's number and the parcel's tensors; an
-        empty list where nothing is to come home.
-    add: the sum of two yields; it may overwrite the first, which has just arrived.
-    sizes: how many tokens the parcel of each rank has.
+    The next tensors are sent while the present ones are used. The sum follows its tensors one hop later, and its last
+    hop leads back to their owner. So each rank sends `hops` times the tensors and `hops` times the sum.
 
-    The next parcel is on its way while this one is visited. The yield follows one hop behind, and its last hop leads
-    home, so that what moves in all is `hops` times the parcel and `hops` times the yield.
+    Args:
+        ring: the ranks.
+        hops: number of hops.
+        sizes: number of tokens in the tensors of each rank.
+        tensors: the tensors of this rank.
+        at_each_rank: called with an owner's rank and its tensors; returns what this rank computes for the owner, or an
+            empty list if nothing is sent back.
+        add: returns the sum of two results; it may overwrite the first.
+
+    Returns:
+        The sum for the tensors of this rank.
     """
-    coming: Underway | None = None
-    following: Underway | None = None
+    incoming: Transfer | None = None
+    incoming_sum: Transfer | None = None
     try:
-        coming = ring.swap(parcel, parcel, sizes[ring.owner(1)], hops=1) if hops else None
-        own = visit(ring.rank, parcel)
+        incoming = ring.send_recv(tensors, tensors, sizes[ring.owner(1)], hops=1) if hops else None
+        own = at_each_rank(ring.rank, tensors)
         for hop in range(1, hops + 1):
-            assert coming is not None
-            here = coming.wait()
+            assert incoming is not None
+            present = incoming.wait()
             if hop < hops:
-                coming = ring.swap(here, here, sizes[ring.owner(hop + 1)], hops=1)
-            found = visit(ring.owner(hop), here)
+                incoming = ring.send_recv(present, present, sizes[ring.owner(hop + 1)], hops=1)
+            result = at_each_rank(ring.owner(hop), present)
             if not own:
                 continue
-            if following is not None:
-                found = add(following.wait(), found)
+            if incoming_sum is not None:
+                result = add(incoming_sum.wait(), result)
             if hop < hops:
-                following = ring.swap(found, found, sizes[ring.owner(hop + 1)], hops=1)
+                incoming_sum = ring.send_recv(result, result, sizes[ring.owner(hop + 1)], hops=1)
             else:
-                following = ring.swap(found, found, sizes[ring.rank], hops=-hop)
-        return own if following is None else add(following.wait(), own)
+                incoming_sum = ring.send_recv(result, result, sizes[ring.rank], hops=-hop)
+        return own if incoming_sum is None else add(incoming_sum.wait(), own)
     except Exception:
-        # Every rank fails alike: what is on its way arrives, or the next call would take it for its own.
-        for underway in (coming, following):
-            if underway is not None:
-                underway.wait()
+        # Every rank raises here. Finish open transfers, because the next call would receive their tensors.
+        for transfer in (incoming, incoming_sum):
+            if transfer is not None:
+                transfer.wait()
         raise
 
 
-def _refusal(got: str, repair: str) -> RegardError:
+def _group_error(got: str, repair: str) -> RegardError:
     needed = "a torch.distributed process group that this process is in, or a DeviceMesh with one axis"
     return RegardError("group", got=got, needed=needed, repair=repair)

@@ -1,4 +1,4 @@
-"""How many bytes a call moves between ranks, and whether keys or queries travel: whichever moves fewer."""
+"""How many bytes a call moves between ranks, and whether keys or queries move: those that need fewer bytes."""
 
 import math
 from functools import lru_cache
@@ -7,115 +7,137 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from regard.backends.problem import Problem
+from regard.backends.base import Problem
+from regard.checks import accumulation_dtype
 from regard.errors import RegardError
-from regard.masks.placed import Placed, decode
-from regard.shapes import accumulation_dtype
-from regard.sharding.order import Runs
-from regard.sharding.shards import Shards
+from regard.masks.bound import BoundMask, flatten, unflatten
+from regard.sharding.layout import Layout, Spans
 
-TRAVELLERS = ("keys", "queries")
+MOVABLE = ("keys", "queries")
 
 
-class Load(NamedTuple):
-    """Bytes of the tensors of all ranks together, each counted once.
+class ByteCounts(NamedTuple):
+    """Bytes of the tensors of all ranks together; each tensor is counted once.
 
-    query, key, value, output: in the dtype of the inputs. Results and gradients that are still being summed, and one
-    number for each query (its log_mass), are in the accumulation dtype, `wider` times as many bytes a number.
+    Results and gradients that are still being summed are in the accumulation dtype.
+
+    Attributes:
+        query: prepared queries, in the dtype of the inputs.
+        key: prepared keys, in the dtype of the inputs.
+        value: values, in the dtype of the inputs.
+        output: output, in the dtype of the inputs.
+        log_mass: one number for each query, in the accumulation dtype.
+        accumulation_factor: itemsize of the accumulation dtype divided by that of the inputs.
     """
 
     query: int
     key: int
     value: int
     output: int
-    number: int
-    wider: int
+    log_mass: int
+    accumulation_factor: int
 
-    def a_hop(self, traveller: str, *, backward: bool) -> int:
-        """Bytes that all ranks together send when everything moves on by one rank.
+    def bytes_per_hop(self, moving: str, *, backward: bool) -> int:
+        """Return the bytes that all ranks together send when all tensors move on by one rank.
 
-        Keys travel with their values; their gradients follow them. Queries are followed by what they have pooled so
-        far, and in the backward pass travel with the gradient of their output and two numbers each.
+        Keys move with their values, and in the backward pass the gradients of both follow. Queries are followed by
+        their output and log_mass. In the backward pass they move with the gradient of their output and two numbers for
+        each query, and their own gradient follows.
+
+        Args:
+            moving: "keys" or "queries".
+            backward: whether the backward pass is counted too.
         """
-        if traveller == "keys":
+        factor = self.accumulation_factor
+        if moving == "keys":
             forward = self.key + self.value
-            return forward + (forward + self.wider * (self.key + self.value) if backward else 0)
-        forward = self.query + self.wider * self.output + self.number
-        return forward + (self.query + self.output + 2 * self.number + self.wider * self.query if backward else 0)
+            return forward + (forward + factor * (self.key + self.value) if backward else 0)
+        forward = self.query + factor * self.output + self.log_mass
+        return forward + (self.query + self.output + 2 * self.log_mass + factor * self.query if backward else 0)
 
 
-def load_of(shards: Shards, problem: Problem) -> Load:
-    """What the prepared tensors of all ranks weigh: the same numbers on every rank."""
-    queries, keys, value = sum(shards.queries), sum(shards.keys), problem.value
-    rows, item, wide = math.prod(problem.batch) * queries, value.itemsize, accumulation_dtype(value.dtype).itemsize
-    return Load(
-        query=_a_token(problem.form.query) * queries * item,
-        key=_a_token(problem.form.key) * keys * item,
-        value=_a_token(value) * keys * item,
-        output=rows * value.shape[-1] * item,
-        number=rows * wide,
-        wider=wide // item,
+def count_bytes(layout: Layout, problem: Problem) -> ByteCounts:
+    """Return the bytes of the prepared tensors of all ranks, the same on every rank."""
+    queries, keys, value = sum(layout.queries), sum(layout.keys), problem.value
+    rows, itemsize = math.prod(problem.batch) * queries, value.itemsize
+    accumulation_itemsize = accumulation_dtype(value.dtype).itemsize
+    return ByteCounts(
+        query=_numbers_per_token(problem.pair.query) * queries * itemsize,
+        key=_numbers_per_token(problem.pair.key) * keys * itemsize,
+        value=_numbers_per_token(value) * keys * itemsize,
+        output=rows * value.shape[-1] * itemsize,
+        log_mass=rows * accumulation_itemsize,
+        accumulation_factor=accumulation_itemsize // itemsize,
     )
 
 
-def choose(load: Load, hops: dict[str, int], travel: str, *, backward: bool) -> str:
-    """Who travels: the one asked for, or the one that moves fewer bytes; keys, if it is the same."""
-    if travel in TRAVELLERS:
+def choose_moving(counts: ByteCounts, hops: dict[str, int], travel: str, *, backward: bool) -> str:
+    """Return whether "keys" or "queries" move.
+
+    Args:
+        counts: bytes of the tensors.
+        hops: number of hops that each of the two needs.
+        travel: "keys", "queries", or "auto" for the one that moves fewer bytes, and keys if the bytes are equal.
+        backward: whether there will be a backward pass.
+
+    Raises:
+        RegardError: if `travel` is something else.
+    """
+    if travel in MOVABLE:
         return travel
     if travel != "auto":
         raise RegardError(
             "travel",
             got=repr(travel),
             needed='"auto", "keys" or "queries"',
-            repair='Leave it at "auto": what moves fewer bytes travels.',
+            repair='Leave it at "auto", which moves fewer bytes.',
         )
-    return min(TRAVELLERS, key=lambda traveller: hops[traveller] * load.a_hop(traveller, backward=backward))
+    return min(MOVABLE, key=lambda moving: hops[moving] * counts.bytes_per_hop(moving, backward=backward))
 
 
-def hops_of(mask: Placed | None, query_runs: tuple[Runs, ...], key_runs: tuple[Runs, ...]) -> dict[str, int]:
-    """How far keys, or queries, must travel until no rank needs them any more; one less than ranks at most.
+def count_hops(mask: BoundMask | None, query_spans: tuple[Spans, ...], key_spans: tuple[Spans, ...]) -> dict[str, int]:
+    """Return how many hops "keys" or "queries" must move until no rank needs them any more; at most ranks - 1.
 
-    Only bands count: they are the same on every rank. What lengths hide is known to those who look at values.
+    Only bands can shorten the way, because they are the same on every rank. Values of mask tensors are not read.
     """
-    told = ("", (), 0) if mask is None else (mask.encode(), tuple(mask.numbers()), len(mask.tensors()))
+    text, tensors, numbers = ("", [], []) if mask is None else flatten(mask)
+    query_bounds, key_bounds = tuple(map(_bounds, query_spans)), tuple(map(_bounds, key_spans))
     return {
-        traveller: _hops(*told, tuple(map(_ends, query_runs)), tuple(map(_ends, key_runs)), traveller)
-        for traveller in TRAVELLERS
+        moving: _count_hops(text, tuple(numbers), len(tensors), query_bounds, key_bounds, moving) for moving in MOVABLE
     }
 
 
-Ends = tuple[tuple[int, int], ...]
+Bounds = tuple[tuple[int, int], ...]
+"""Spans as pairs of start and stop, because slices are not hashable before Python 3.12."""
 
 
 @lru_cache(maxsize=64)
-def _hops(
+def _count_hops(
     text: str,
     numbers: tuple[int, ...],
-    tensors: int,
-    query_runs: tuple[Ends, ...],
-    key_runs: tuple[Ends, ...],
-    traveller: str,
+    num_tensors: int,
+    query_bounds: tuple[Bounds, ...],
+    key_bounds: tuple[Bounds, ...],
+    moving: str,
 ) -> int:
-    """Ends instead of slices, which cannot be looked up before Python 3.12."""
-    ranks = len(query_runs)
+    ranks = len(query_bounds)
     if not text:
         return ranks - 1
-    mask = decode(text, [torch.empty(1, 1, device="meta")] * tensors, numbers)
+    mask = unflatten(text, [torch.empty(1, 1, device="meta")] * num_tensors, numbers)
 
     def is_needed(rank: int, hop: int) -> bool:
         owner = (rank - hop) % ranks
         queries, keys = (
-            (query_runs[rank], key_runs[owner]) if traveller == "keys" else (query_runs[owner], key_runs[rank])
+            (query_bounds[rank], key_bounds[owner]) if moving == "keys" else (query_bounds[owner], key_bounds[rank])
         )
-        return any(mask.covers(slice(*rows), slice(*cols)) is not False for rows in queries for cols in keys)
+        return any(mask.coverage(slice(*rows), slice(*cols)) is not False for rows in queries for cols in keys)
 
     return next((hop for hop in range(ranks - 1, 0, -1) if any(is_needed(rank, hop) for rank in range(ranks))), 0)
 
 
-def _a_token(tensor: Tensor) -> int:
-    """Numbers a token."""
+def _numbers_per_token(tensor: Tensor) -> int:
     return math.prod(tensor.shape[:-2]) * tensor.shape[-1]
 
 
-def _ends(runs: Runs) -> Ends:
-    return tuple((run.start, run.stop) for run in runs)
+def _bounds(spans: Spans) -> Bounds:
+    return tuple((span.start, span.stop) for span in spans)

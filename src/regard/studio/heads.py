@@ -5,12 +5,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from regard.pooling import Attended, inspect
+from regard.attention import Attended, inspect
 from regard.scores import Additive, Bilinear, Cosine, Score
-from regard.scores.names import WITH_SIZES, WITHOUT_SIZES, named_score
+from regard.scores.names import NAMED_SCORES, SIZED_SCORES, score_by_name
 from regard.studio.words import place_part, word_part
 
-SCORES = (*WITHOUT_SIZES, *WITH_SIZES)
+SCORES = (*NAMED_SCORES, *SIZED_SCORES)
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Heads:
             query = torch.cat([self.query + 1, 1 - self.query], -1)
             key = torch.cat([-self.key, self.key], -1)
             return inspect(query, key, self.value, self._additive(), mask)
-        chosen: Score = Cosine(self.dim / self.width**2) if score == "cosine" else named_score(score)
+        chosen: Score = Cosine(self.dim / self.width**2) if score == "cosine" else score_by_name(score)
         return inspect(self.query, self.key, self.value, chosen, mask)
 
     def _bilinear(self) -> Bilinear:

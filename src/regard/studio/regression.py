@@ -10,7 +10,7 @@ import torch
 from regard.errors import RegardError
 from regard.regression import BandwidthWarning, NadarayaWatson
 from regard.regression.experiment import data
-from regard.scores.names import KERNELS
+from regard.scores.names import KERNEL_SCORES
 from regard.studio.asked import Asked
 from regard.studio.limits import MOST_BYTES, MOST_POINTS, PLACES
 
@@ -26,7 +26,7 @@ def offer() -> dict[str, Any]:
     """What the page may choose from, and the points it begins with: the chapter's."""
     x, y = data.samples()
     return {
-        "kernels": list(KERNELS),
+        "kernels": list(KERNEL_SCORES),
         "criteria": list(CRITERIA),
         "most": MOST_POINTS,
         "most_bytes": MOST_BYTES,
@@ -47,7 +47,7 @@ def fit(asked: Asked) -> dict[str, Any]:
     x, y = asked.numbers("x", MOST_POINTS), asked.numbers("y", MOST_POINTS)
     _check_points(x, y)
     low, high = asked.number("low", -WIDEST, WIDEST), asked.number("high", -WIDEST, WIDEST)
-    kernel, degree = asked.choice("kernel", tuple(KERNELS)), asked.whole("degree", 0, 1, 0)
+    kernel, degree = asked.choice("kernel", tuple(KERNEL_SCORES)), asked.whole("degree", 0, 1, 0)
     query = asked.number("query", -WIDEST, WIDEST)
     level = asked.number("level", *LEVELS, otherwise=0.95)
     criterion = asked.choice("criterion", ("", *CRITERIA), "")

@@ -9,7 +9,7 @@ from tests import bounds
 import regard
 from regard import Mask
 from regard.backends.blocked import bounded
-from regard.scores.names import KERNELS
+from regard.scores.names import KERNEL_SCORES
 
 DTYPES = [torch.float32, torch.float64]
 
@@ -49,11 +49,11 @@ def assert_as_exact(query, key, value, score, **settings):
     return found
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", KERNEL_SCORES)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_kernel_takes_it_with_and_without_weights_of_keys(kernel, dtype, ran, redone):
     query, key, value = (torch.randn(*shape, dtype=dtype) for shape in [(2, 33, 3), (2, 150, 3), (2, 150, 4)])
-    score = KERNELS[kernel]() if kernel == "squared_distance" else KERNELS[kernel](1.5)
+    score = KERNEL_SCORES[kernel]() if kernel == "squared_distance" else KERNEL_SCORES[kernel](1.5)
     assert_as_exact(query, key, value, score)
     assert_as_exact(query, key, value, score, bias=(100 * torch.rand(150, dtype=dtype)).log() + 20)
     assert len(ran) == 2
@@ -69,7 +69,7 @@ def test_far_from_every_key_only_that_block_is_swept_again_and_the_nearest_key_i
     value = torch.randn(130, 2, dtype=torch.float64)
     for dtype in DTYPES:
         redone.clear()
-        found = assert_as_exact(query.to(dtype), key.to(dtype), value.to(dtype), KERNELS[kernel](0.05))
+        found = assert_as_exact(query.to(dtype), key.to(dtype), value.to(dtype), KERNEL_SCORES[kernel](0.05))
         assert redone in ([], [16])
         assert bool(redone) == bool((found.log_mass < 0.5 * math.log(torch.finfo(dtype).tiny)).any())
     if away == 1e6 and kernel == "gaussian":

@@ -6,10 +6,10 @@ from tests import bounds
 
 import regard
 from regard.backends.blocked.gaussian import LARGEST_TERM, GaussianProduct, gaussian_rate
-from regard.scores.links import LINKS
+from regard.scores.kernels import KERNELS
 
 ROWS, COLS = slice(2, 11), slice(1, 13)
-GAUSSIAN = LINKS["gaussian"]
+GAUSSIAN = KERNELS["gaussian"]
 
 
 @pytest.fixture(autouse=True)
@@ -35,8 +35,8 @@ def exact_scores(query, key, width, link=GAUSSIAN):
 @pytest.mark.parametrize("offset", [0.0, 1e4])
 def test_scores_are_the_exact_ones_rounded_once(name, dim, offset):
     query, key, width = tokens(2, 13, dim, offset=offset), tokens(1, 17, dim, offset=offset), torch.full((1, 1, 1), 0.1)
-    found = product(query, key, width, LINKS[name]).scores(ROWS, COLS)
-    exact = exact_scores(query, key, width, LINKS[name])
+    found = product(query, key, width, KERNELS[name]).scores(ROWS, COLS)
+    exact = exact_scores(query, key, width, KERNELS[name])
     assert found.dtype == torch.float32
     rounding = torch.finfo(torch.float32).eps / 2 * exact.abs() + torch.finfo(torch.float32).eps / 4
     assert ((found - exact).abs() <= rounding).all()
@@ -67,8 +67,8 @@ def test_what_fits_into_one_tile_has_no_product(set_limits):
 
 def test_a_width_has_no_rate_where_its_square_is_no_number_of_the_dtype():
     assert gaussian_rate(torch.full((1, 1), 0.5), GAUSSIAN).item() == -2
-    assert gaussian_rate(torch.full((1, 1), 0.5), LINKS["squared_distance"]).item() == -4
-    assert gaussian_rate(torch.full((1, 1), 0.5), LINKS["laplacian"]) is None
+    assert gaussian_rate(torch.full((1, 1), 0.5), KERNELS["squared_distance"]).item() == -4
+    assert gaussian_rate(torch.full((1, 1), 0.5), KERNELS["laplacian"]) is None
     for width in (1e-30, 1e30, torch.nan):
         assert gaussian_rate(torch.tensor([[1.0], [width]]), GAUSSIAN) is None
     assert gaussian_rate(torch.full((1, 1), 1e-30).double(), GAUSSIAN) is not None

@@ -6,36 +6,36 @@ from tests.contracts.agreement import Case, build
 from tests.refuses import refuses
 
 import regard
+from regard.attention.prepare import Options, prepare
 from regard.backends.blocked.operator import OPERATOR, Statics
-from regard.pooling.prepare import Settings, prepare
+from regard.masks.bound import flatten
 
 
 def arguments(score, mask="keep", dropout=0.0, requires_grad=True):
     """What `run` hands to the operator."""
     call = build(Case(score, mask, queries=5, keys=7), torch.float32)
-    settings = Settings(mask=call.mask, bias=call.bias, dropout=dropout)
-    problem, _ = prepare(call.query, call.key, call.value, call.score, settings)
-    form, placed = problem.form, problem.mask
-    name = getattr(form, "link", None)
-    name = name.name if name else "dot" if hasattr(form, "scale") else "additive"
-    operands = [form.query, form.key, *problem.parameters]
+    options = Options(mask=call.mask, bias=call.bias, dropout=dropout)
+    problem = prepare(call.query, call.key, call.value, call.score, options)
+    pair = problem.pair
+    name = pair.kernel.name if pair.kind == "distance" else pair.kind
+    operands = [pair.query, pair.key, *pair.parameters()]
+    text, parts, numbers = ("", [], []) if problem.mask is None else flatten(problem.mask)
     tensors = [*operands, problem.value]
     tensors += [] if problem.bias is None else [problem.bias]
     tensors += [torch.tensor(3)] if dropout else []
-    tensors += [] if placed is None else placed.tensors()
+    tensors += parts
     tensors = [x.detach().requires_grad_(requires_grad and x.is_floating_point()) for x in tensors]
-    text = "" if placed is None else placed.encode()
     statics = Statics(
         operands=len(operands),
         has_bias=problem.bias is not None,
         has_seed=dropout > 0,
         form=name,
-        scale=getattr(form, "scale", 1.0),
+        scale=getattr(pair, "scale", 1.0),
         softcap=0.0,
         tanh=False,
         compiled=False,
         mask=text,
-        numbers=[] if placed is None else placed.numbers(),
+        numbers=numbers,
         dropout=dropout,
         keep=False,
     )

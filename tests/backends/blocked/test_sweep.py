@@ -71,7 +71,7 @@ def test_a_causal_mask_of_100k_by_100k_costs_no_memory_and_half_the_tiles():
     count = diagonal = 0
     for rows, columns in sweeping.blocks():
         count += len(columns)
-        diagonal += sum(sweeping.mask.covers(rows, cols) is None for cols in columns)
+        diagonal += sum(sweeping.mask.coverage(rows, cols) is None for cols in columns)
         assert columns[-1].start < rows.stop, "a tile in the future was visited"
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()

@@ -5,9 +5,9 @@ import torch
 from tests import bounds
 
 from regard.backends.blocked.tiles import WIDEST_DIFFERENCE, DistanceTiles, DotTiles, add_shared
-from regard.scores.links import LINKS
+from regard.scores.kernels import KERNELS
 
-BOXCAR = LINKS["boxcar"]
+BOXCAR = KERNELS["boxcar"]
 ROWS, COLS = slice(2, 5), slice(1, 8)
 
 
@@ -45,9 +45,9 @@ def test_dot_tiles(softcap):
 
 
 @pytest.mark.parametrize("dim", [1, 5, WIDEST_DIFFERENCE, WIDEST_DIFFERENCE + 1])
-@pytest.mark.parametrize("name", LINKS)
+@pytest.mark.parametrize("name", KERNELS)
 def test_distance_tiles(name, dim):
-    link = LINKS[name]
+    link = KERNELS[name]
     scale = 0.2 * (5 / dim) ** 0.5
     width = torch.tensor([[[1.3]]], dtype=torch.float64)
     tiles = DistanceTiles(
@@ -63,7 +63,7 @@ def test_distance_tiles(name, dim):
 
 def test_a_width_for_every_query():
     widths = torch.rand(2, 6, 1, dtype=torch.float64) + 0.5
-    tiles = DistanceTiles([randn(2, 6, 3), randn(2, 9, 3), widths], [True] * 3, LINKS["gaussian"], torch.float64)
+    tiles = DistanceTiles([randn(2, 6, 3), randn(2, 9, 3), widths], [True] * 3, KERNELS["gaussian"], torch.float64)
 
     def scores(query, key, width):
         squared = (query[:, ROWS].unsqueeze(-2) - key[:, COLS].unsqueeze(-3)).square().sum(-1)
@@ -78,7 +78,7 @@ def test_distances_keep_their_precision_far_from_the_origin(dim):
     near = [randn(1, 6, dim), randn(1, 9, dim)]
     far = [(x + 1000).float() for x in near]
     width = torch.ones(1, 1, 1)
-    tiles = DistanceTiles([*far, width], [True] * 3, LINKS["gaussian"], torch.float32)
+    tiles = DistanceTiles([*far, width], [True] * 3, KERNELS["gaussian"], torch.float32)
     query, key = (x.double() for x in far)
     exact = -0.5 * (query[:, ROWS].unsqueeze(-2) - key[:, COLS].unsqueeze(-3)).square().sum(-1)
     bounds.assert_same(tiles.scores(ROWS, COLS), exact)

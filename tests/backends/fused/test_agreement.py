@@ -12,7 +12,7 @@ import regard
 from regard import Mask
 from regard.backends.fused import configurations as tables
 from regard.scores import Gaussian, Laplacian, Triangular
-from regard.scores.links import LINKS
+from regard.scores.kernels import KERNELS
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
@@ -34,12 +34,12 @@ def small_tiles(monkeypatch):
     monkeypatch.setattr(tables, "EXACT", tables.Tile(16, 16, 1, 1))
 
 
-@pytest.mark.parametrize("link", LINKS)
+@pytest.mark.parametrize("link", KERNELS)
 def test_every_link_in_few_dimensions(link):
     assert disagreements(drawn(link, 19, 37, 2, 3, (2, 2), (2, 1), spread=0.3)) == []
 
 
-@pytest.mark.parametrize("link", LINKS)
+@pytest.mark.parametrize("link", KERNELS)
 def test_every_link_in_many_dimensions(link):
     assert disagreements(drawn(link, 7, 13, 17, 3, spread=0.1)) == []
 

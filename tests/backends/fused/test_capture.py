@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import regard
-from regard.backends import choice
+from regard.backends import dispatch
 from regard.backends.fused.additive import plan
 from regard.backends.fused.additive.lift import sides_on
 from regard.scores import Additive, Gaussian
@@ -74,7 +74,7 @@ def test_a_replay_is_the_call(name, backward):
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
 def test_a_compiled_caller_takes_the_kernels_and_may_record_them(monkeypatch, name, backward):
     """What a call keeps is made while it is traced: in the memory of a graph it would be refused."""
-    monkeypatch.setattr(choice, "FUSED_FROM", {})  # however short the call is
+    monkeypatch.setattr(dispatch, "TRITON_FROM", dict.fromkeys(dispatch.TRITON_FROM, 0))  # however short the call is
     score, tolerance = scores()[name]
     sides_on.cache_clear()
     recorded = torch.compile(

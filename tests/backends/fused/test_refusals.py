@@ -68,10 +68,10 @@ def test_what_it_refuses_of_an_additive_score(settings, expected):
 
 def test_a_matrix_of_a_mask_that_is_too_large_to_lay_out(monkeypatch):
     kept, causal = Mask.keep(torch.ones(5, 7, dtype=torch.bool)), Mask.causal(align="top_left")
-    monkeypatch.setattr(fused, "MOST_MASKED", 2 * 5 * 7 - 1)
+    monkeypatch.setattr(fused, "MAX_MASK_ENTRIES", 2 * 5 * 7 - 1)
     assert "may have 69 entries" in reason(score=ADDITIVE, mask=kept)
     assert "entries" not in reason(score=ADDITIVE, mask=causal)
-    monkeypatch.setattr(fused, "MOST_MASKED", 2 * 5 * 7)
+    monkeypatch.setattr(fused, "MAX_MASK_ENTRIES", 2 * 5 * 7)
     assert "entries" not in reason(score=ADDITIVE, mask=kept)
 
 

@@ -11,7 +11,7 @@ from tests import oracle
 from regard.regression.distributed.reach import certain, matters
 from regard.regression.distributed.summary import summarise
 from regard.regression.sums import Kernel
-from regard.scores.names import KERNELS
+from regard.scores.names import KERNEL_SCORES
 
 
 def block(X):
@@ -30,7 +30,7 @@ def log_mass(name, query, X, width):
     return np.array([np.logaddexp.reduce([score(q, k) for k in X]) for q in query])
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", KERNEL_SCORES)
 @settings(max_examples=10)
 @given(seed=st.integers(0, 10**6), dim=st.sampled_from([1, 2, 3]), width=st.floats(0.01, 10))
 def test_what_is_left_out_has_no_mass(name, seed, dim, width):

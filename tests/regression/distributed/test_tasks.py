@@ -12,7 +12,7 @@ from tests.refuses import refuses
 from regard.regression.distributed import tasks
 from regard.regression.distributed.summary import summarise
 from regard.regression.sums import Data, Kernel, pool
-from regard.scores.names import KERNELS
+from regard.scores.names import KERNEL_SCORES
 
 
 def pooled_by_parts(query, X, y, weight, kernel, cuts):
@@ -29,7 +29,7 @@ def pooled_by_parts(query, X, y, weight, kernel, cuts):
     return parts[0]
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", KERNEL_SCORES)
 @settings(max_examples=10)
 @given(
     cuts=st.lists(st.integers(0, 60), max_size=5).map(sorted),

@@ -8,7 +8,7 @@ import torch
 from regard.regression.experiment import data
 from regard.regression.experiment.comparison import FOLLOWED, interval
 from regard.regression.experiment.draws import draw
-from regard.scores.names import KERNELS
+from regard.scores.names import KERNEL_SCORES
 
 
 def test_interval_is_the_standard_error_of_the_mean():
@@ -19,7 +19,7 @@ def test_interval_is_the_standard_error_of_the_mean():
 
 def test_every_kernel_is_there_at_both_widths(experiment):
     comparison = experiment.comparison
-    assert list(comparison.at_one) == list(comparison.at_own) == list(comparison.followed) == list(KERNELS)
+    assert list(comparison.at_one) == list(comparison.at_own) == list(comparison.followed) == list(KERNEL_SCORES)
     for row in comparison.at_one.values():
         assert (row.widths == 1).all()
         assert row.errors.shape == (3,)

@@ -6,14 +6,14 @@ import torch
 from tests.regression.sums import exact
 
 from regard.regression.sums import Data, Kernel, can_square, compact, pool_squares, prepare
-from regard.scores.names import KERNELS
+from regard.scores.names import KERNEL_SCORES
 
 
 def rows(count, dim=1):
     return Data(torch.rand(count, dim, dtype=torch.float64), torch.rand(count, 1, dtype=torch.float64))
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", KERNEL_SCORES)
 @pytest.mark.parametrize("width", [0.02, 0.3, 4.0])
 def test_they_are_the_squares_of_every_pair(name, width):
     data, query = rows(400), torch.linspace(-0.1, 1.1, 301, dtype=torch.float64).unsqueeze(-1)
@@ -45,5 +45,5 @@ def test_where_data_are_dense_no_row_is_summed_pair_by_pair(name, monkeypatch):
 
 def test_in_several_dimensions_only_squares_that_are_kernels():
     data = rows(50, 2)
-    cheap = {name for name in KERNELS if can_square(data.key, prepare(data), Kernel(name, 0.3))}
+    cheap = {name for name in KERNEL_SCORES if can_square(data.key, prepare(data), Kernel(name, 0.3))}
     assert cheap == {"gaussian", "laplacian", "boxcar", "epanechnikov"}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from regard.regression.experiment import data
-from regard.scores.names import KERNELS
+from regard.scores.names import KERNEL_SCORES
 from regard.tour import QUICK
 
 
@@ -20,8 +20,8 @@ def gaussian_error(seed):
 def test_two_bars_a_kernel_with_the_numbers_of_the_table(stations):
     bars = stations["width"].charts["kernels"].bars
     rows = {(row[0], row[1]): row[3:] for row in stations["width"].tables[0].rows}
-    assert len(bars) == 2 * len(KERNELS)
-    for place, kernel in enumerate(KERNELS):
+    assert len(bars) == 2 * len(KERNEL_SCORES)
+    for place, kernel in enumerate(KERNEL_SCORES):
         for bar, at in zip(bars[2 * place : 2 * place + 2], ("1", "leave-one-out"), strict=True):
             mean, half = rows[kernel, at]
             assert (bar.value, bar.low, bar.high) == pytest.approx((mean, mean - half, mean + half))

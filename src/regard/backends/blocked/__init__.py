@@ -1,25 +1,38 @@
-"""The blocked backend: tiles and online softmax on any device, memory linear in tokens in both directions."""
+"""The backend "blocked": tiles and online softmax on any device, memory linear in tokens in both directions."""
 
-from torch import Tensor
+from regard.backends import row_blocks
+from regard.backends.base import Backend, Need, Plan, Problem, Refusal, Result, full_precision
+from regard.backends.blocked import operator
+from regard.backends.blocked.additive import keeps, promised
+from regard.checks import has_empty
 
-from regard.backends.blocked import checkpointed, operator
-from regard.backends.problem import Problem
-from regard.scores.forms import CallableForm
-
-NAME = "blocked"
-
-
-def refuse(problem: Problem, log_mass: bool) -> str | None:
-    """Blocks run everything that is not empty."""
-    del log_mass
-    if 0 in problem.form.query.shape or 0 in problem.form.key.shape or 0 in problem.value.shape:
-        return "an input is empty"
-    return None
+KINDS = ("dot", "distance", "additive")
+"""Closed forms with tiles of their own; other scores run in blocks of rows."""
 
 
-def run(problem: Problem) -> tuple[Tensor, Tensor]:
-    """Output (*batch, queries, value_dim) and log_mass (*batch, queries)."""
-    problem = problem.without_padding()
-    if isinstance(problem.form, CallableForm) or callable(problem.bias):
-        return checkpointed.run(problem)
-    return operator.run(problem)
+class Blocked(Backend):
+    """Runs every problem that is not empty, tile by tile."""
+
+    name = "blocked"
+
+    def plan(self, problem: Problem, need: Need) -> Plan | Refusal:
+        """Accept."""
+        if need == "weights":
+            return self.refuse("it does not return weights")
+        if has_empty(problem.pair.query, problem.pair.key, problem.value):
+            return self.refuse("an input is empty")
+        if problem.pair.kind not in KINDS or callable(problem.bias):
+            return Plan(self.name, row_blocks.run)
+        return Plan(self.name, _run)
+
+    def error_bound(self, problem: Problem) -> str:
+        """Return the promised error of one score."""
+        dtype = problem.pair.query.dtype
+        if problem.pair.kind == "additive" and keeps(problem.tolerance, dtype):
+            return problem.additive_bound(promised(dtype))
+        return super().error_bound(problem)
+
+
+def _run(problem: Problem) -> Result:
+    with full_precision(problem.value.device):
+        return Result(*operator.run(problem))

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from regard.backends.blocked.tiles import Tiles, add_shared
-from regard.shapes import accumulation_dtype, common_batch
+from regard.checks import accumulation_dtype, common_batch
 
 # Bound on the error of a tanh and of its derivative, in units of the dtype's eps; of a score, times sum |w|, which
 # leaves room for the roundings of a sum.

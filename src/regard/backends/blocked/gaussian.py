@@ -12,22 +12,22 @@ import torch
 from torch import Tensor
 
 from regard.backends.blocked.memory import TILE_ELEMENTS, TileMemory
-from regard.scores.links import Link, NegativeSquare
-from regard.shapes import common_batch
+from regard.checks import common_batch
+from regard.scores.kernels import Kernel, SquaredExponential
 
 # The error of a score: its terms are rounded in float64, and that may come to a quarter of float32's rounding of 1.
 LARGEST_TERM = torch.finfo(torch.float32).eps / torch.finfo(torch.float64).eps / 4
 
 
-def gaussian_rate(width: Tensor, link: Link) -> Tensor | None:
+def gaussian_rate(width: Tensor, kernel: Kernel) -> Tensor | None:
     """-rate / width^2 in float64: a squared distance times this is its score.
 
-    None for another link, where it is no normal number of the width's dtype, and on a GPU, which would have to be
+    None for another kernel, where it is no normal number of the width's dtype, and on a GPU, which would have to be
     waited for.
     """
-    if not isinstance(link, NegativeSquare) or width.device.type != "cpu":
+    if not isinstance(kernel, SquaredExponential) or width.device.type != "cpu":
         return None
-    rate, numbers = -link.rate / width.double().square(), torch.finfo(width.dtype)
+    rate, numbers = -kernel.rate / width.double().square(), torch.finfo(width.dtype)
     return rate if bool(((rate >= -numbers.max) & (rate <= -numbers.tiny)).all()) else None
 
 

@@ -13,26 +13,19 @@ import torch
 from torch import Tensor
 
 from regard.backends.blocked.additive import AdditiveTiles
+from regard.torch_compat import below_autograd, has_cpp_compiler
 
 Loop = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, ...]]
 
 # Batch, queries, keys and hidden units that a loop is compiled at: primes, lest two sizes are taken for one, and large
 # enough that its rows are worth sharing among the cores.
 EXAMPLE = (3, 509, 251, 127)
-# What torch notes of a tensor beside gradients: that it is a view, or was overwritten.
-RECORDED = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
 
 
 @cache
 def has_compiler() -> bool:
     """Whether torch.compile finds a C++ compiler that works."""
-    from torch._inductor import cpp_builder  # heavy, and loaded already where a caller was compiled for a CPU
-
-    try:
-        cpp_builder.get_cpp_compiler()
-    except RuntimeError:
-        return False
-    return True
+    return has_cpp_compiler()
 
 
 class LoopTiles(AdditiveTiles):
@@ -82,8 +75,7 @@ def _r(u: Tensor, v: Tensor) -> Tensor:
 def run(loop: Loop, u: Tensor, v: Tensor, other: Tensor) -> tuple[Tensor, ...]:
     """A loop at any sizes; torch takes a size of 1 for another program."""
     ones = tuple(size == 1 for size in (*u.shape[:2], v.shape[1], u.shape[2]))
-    # Where nothing is recorded, tensors are of one kind: a parameter or inference mode would be other programs again.
-    with torch._C._AutoDispatchBelowAutograd(), torch._C._ExcludeDispatchKeyGuard(RECORDED), torch.no_grad():
+    with below_autograd():
         return _compiled(loop, u.dtype, ones)(u.detach(), v.detach(), other.detach())
 
 

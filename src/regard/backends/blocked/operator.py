@@ -10,21 +10,20 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from regard.backends.base import Problem, full_precision
 from regard.backends.blocked import bounded
 from regard.backends.blocked import sweep as sweeps
 from regard.backends.blocked.additive import keeps
 from regard.backends.blocked.chunks import ChunkTiles
 from regard.backends.blocked.loops import LoopTiles, has_compiler
 from regard.backends.blocked.tiles import DistanceTiles, DotTiles, Tiles
-from regard.backends.equations import full_precision
-from regard.backends.operator import Directions, operator, wants_gradient
-from regard.backends.pages import hold_pages
-from regard.backends.problem import Problem
-from regard.masks.placed import decode
-from regard.scores.forms import DistanceForm, DotForm
-from regard.scores.links import LINKS
-from regard.shapes import accumulation_dtype, common_batch
-from regard.watched import is_exporting, is_packed, is_watched
+from regard.backends.custom_op import Directions, operator, wants_gradient
+from regard.checks import accumulation_dtype, common_batch
+from regard.masks.bound import flatten, unflatten
+from regard.scores.distance import DistancePair
+from regard.scores.dot import DotPair
+from regard.scores.kernels import KERNELS
+from regard.torch_compat import has_saved_tensor_hooks, is_exporting, is_traced
 
 
 class Statics(NamedTuple):
@@ -52,13 +51,13 @@ class Statics(NamedTuple):
 
 def run(problem: Problem) -> tuple[Tensor, Tensor]:
     """Encode a problem of closed form and pool it."""
-    form, mask, bias, dropout = problem.form, problem.mask, problem.bias, float(problem.dropout)
+    pair, mask, bias, dropout = problem.pair, problem.mask, problem.bias, float(problem.dropout)
     name, scale, softcap = "additive", 1.0, 0.0
-    if isinstance(form, DotForm):
-        name, scale, softcap = "dot", float(form.scale), float(form.softcap or 0.0)
-    elif isinstance(form, DistanceForm):
-        name = form.link.name
-    tensors = [form.query, form.key, *problem.parameters, problem.value]
+    if isinstance(pair, DotPair):
+        name, scale, softcap = "dot", float(pair.scale), float(pair.softcap or 0.0)
+    elif isinstance(pair, DistancePair):
+        name = pair.kernel.name
+    tensors = [pair.query, pair.key, *pair.parameters(), problem.value]
     operands = len(tensors) - 1
     if isinstance(bias, Tensor):
         tensors.append(bias)
@@ -66,11 +65,11 @@ def run(problem: Problem) -> tuple[Tensor, Tensor]:
         tensors.append(torch.randint(2**62, (), device=problem.value.device))
     text, numbers = "", []
     if mask is not None:
-        tensors += mask.tensors()
-        text, numbers = mask.encode(), mask.numbers()
-    tanh = name == "additive" and not keeps(problem.tolerance, form.query.dtype)
+        text, parts, numbers = flatten(mask)
+        tensors += parts
+    tanh = name == "additive" and not keeps(problem.tolerance, pair.query.dtype)
     compiled = name == "additive" and torch.compiler.is_compiling() and not is_exporting()
-    keep = wants_gradient(tensors) and (compiled or not (is_watched() or is_packed()))
+    keep = wants_gradient(tensors) and (compiled or not (is_traced() or has_saved_tensor_hooks()))
     settings = name, scale, softcap, tanh, compiled, text, numbers, dropout, keep
     statics = Statics(operands, bias is not None, dropout > 0, *settings)
     output, log_mass, _ = OPERATOR.run(tensors, statics)
@@ -176,13 +175,11 @@ def _tiles(tensors: Sequence[Tensor], statics: Statics, needs: Sequence[bool]) -
         case "additive":
             is_looped = statics.compiled and operands[0].device.type == "cpu" and has_compiler()
             return (LoopTiles if is_looped else ChunkTiles)(operands, needs, statics.tanh)
-    return DistanceTiles(operands, needs, LINKS[statics.form], dtype)
+    return DistanceTiles(operands, needs, KERNELS[statics.form], dtype)
 
 
 def _sweep(tensors: Sequence[Tensor], statics: Statics, larger: int) -> sweeps.Sweep:
     value, *rest = tensors[statics.operands :]
-    if value.device.type == "cpu":
-        hold_pages()
     dtype = accumulation_dtype(value.dtype)
     bias = rest.pop(0).to(dtype) if statics.has_bias else None
     seeds = rest.pop(0).cpu() if statics.has_seed else None  # read for every tile: one transfer from a GPU
@@ -191,7 +188,7 @@ def _sweep(tensors: Sequence[Tensor], statics: Statics, larger: int) -> sweeps.S
         batch=_batch(tensors, statics),
         queries=tensors[0].shape[-2],
         keys=value.shape[-2],
-        mask=decode(statics.mask, rest, statics.numbers) if statics.mask else None,
+        mask=unflatten(statics.mask, rest, statics.numbers) if statics.mask else None,
         bias=bias,
         dropout=statics.dropout,
         seeds=seeds,

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from regard.backends.blocked.memory import MOST_KEPT, TILE_ELEMENTS
 from regard.backends.blocked.tiles import Tiles, add_shared, exp_
-from regard.masks.placed import Placed
-from regard.shapes import common_batch
+from regard.checks import common_batch
+from regard.masks.bound import BoundMask
 
 LONGEST_ROW = 512
 
@@ -31,7 +31,7 @@ class Sweep(NamedTuple):
     batch: tuple[int, ...]
     queries: int
     keys: int
-    mask: Placed | None
+    mask: BoundMask | None
     bias: Tensor | None
     dropout: float
     seeds: Tensor | None
@@ -44,7 +44,7 @@ class Sweep(NamedTuple):
         columns = [slice(j, min(j + width, self.keys)) for j in range(0, self.keys, width)]
         for i in range(0, self.queries, height):
             rows = slice(i, min(i + height, self.queries))
-            yield rows, [cols for cols in columns if self.mask is None or self.mask.covers(rows, cols) is not False]
+            yield rows, [cols for cols in columns if self.mask is None or self.mask.coverage(rows, cols) is not False]
 
     def room(self) -> Tensor | None:
         """Where the scores of all pairs are kept, (*batch, queries, keys), if they are."""
@@ -59,7 +59,7 @@ class Sweep(NamedTuple):
 
     def forbid(self, tile: Tensor, rows: slice, cols: slice, nothing: float) -> Tensor:
         """The tile with `nothing` where the mask forbids a pair: -inf for a score, 0 for a mass."""
-        if self.mask is None or self.mask.covers(rows, cols) is True:
+        if self.mask is None or self.mask.coverage(rows, cols) is True:
             return tile
         return tile.masked_fill(~self.mask.tile(rows, cols, tile.device), nothing)
 

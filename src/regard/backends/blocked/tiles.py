@@ -9,8 +9,8 @@ from torch import Tensor
 
 from regard.backends.blocked.gaussian import GaussianProduct, gaussian_rate
 from regard.backends.blocked.memory import TileMemory
-from regard.scores.links import BoxcarLink, CompactLink, Link, ratio
-from regard.shapes import common_batch
+from regard.checks import common_batch
+from regard.scores.kernels import Boxcar, Kernel, TaperedKernel, ratio
 
 # Up to this width a squared distance and its gradient are summed dimension by dimension, exact at any offset.
 # Beyond it the gradient is a matrix product in float64, where the extent of a tile costs no digit that counts.
@@ -104,18 +104,18 @@ class DotTiles(Tiles):
 
 
 class DistanceTiles(Tiles):
-    """link(|q - k|^2 / width^2) (eq. 5 and 6); operands query, key, width."""
+    """kernel(|q - k|^2 / width^2) (eq. 5 and 6); operands query, key, width."""
 
     never_positive = True
 
-    def __init__(self, operands: Sequence[Tensor], needs: Sequence[bool], link: Link, dtype: torch.dtype) -> None:
+    def __init__(self, operands: Sequence[Tensor], needs: Sequence[bool], kernel: Kernel, dtype: torch.dtype) -> None:
         """dtype: that of the user's data, in which a boxcar's edge is compared."""
         super().__init__(operands, needs)
         self.query, self.key, self.width = operands
         self.key_columns = self.key.mT.contiguous()
-        self.link = link
-        self.compact = isinstance(link, BoxcarLink | CompactLink)
-        rate = gaussian_rate(self.width, link)
+        self.kernel = kernel
+        self.compact = kernel.is_compact
+        rate = gaussian_rate(self.width, kernel)
         self.product = None if rate is None else GaussianProduct.of(self.query, self.key, rate)
         self.rate = None if rate is None else rate.to(self.width.dtype)
         self.dtype = dtype
@@ -128,19 +128,19 @@ class DistanceTiles(Tiles):
             return self.product.scores(rows, cols)
         if self.rate is not None:
             return self._squared(rows, cols) * self._at(self.rate, rows)
-        return self.link.log_kernel(self._squared(rows, cols), self._at(self.width, rows), self.dtype)
+        return self.kernel.log_kernel(self._squared(rows, cols), self._at(self.width, rows), self.dtype)
 
     def masses(self, rows: slice, cols: slice) -> Tensor:
         """The kernel itself: a compact one without a detour through its logarithm. It is 0 from z = 1 on."""
-        if not isinstance(self.link, CompactLink):
+        if not isinstance(self.kernel, TaperedKernel):
             return super().masses(rows, cols)
-        return self.link.kernel(ratio(self._squared(rows, cols), self._at(self.width, rows)).clamp_max_(1))
+        return self.kernel.values(ratio(self._squared(rows, cols), self._at(self.width, rows)).clamp_max_(1))
 
     def backward(self, rows: slice, cols: slice, grad: Tensor) -> None:
         """Through z = |q - k|^2 / width^2: dz = dS slope(z), then to q, k and width."""
         width = self._at(self.width, rows)
         z = ratio(self._squared(rows, cols), width)
-        grad = grad * self.link.slope(z)
+        grad = grad * self.kernel.slope(z)
         if self.needs[2]:
             at = rows if self.width.shape[-2] > 1 else slice(None)
             # A forbidden pair has gradient 0 and may be infinitely far: 0 * inf is left out.
@@ -183,7 +183,7 @@ class DistanceTiles(Tiles):
         differences = self._differences(rows, cols)
         torch.square(next(differences), out=total)
         for difference in differences:
-            if isinstance(self.link, BoxcarLink):
+            if isinstance(self.kernel, Boxcar):
                 # addcmul_ rounds once: a pair at the edge of a boxcar would not be where the equations have it.
                 total.add_(difference.square_())
             else:

@@ -11,7 +11,7 @@ from regard.backends.fused.launch_narrow_backward import NarrowLaunch
 from regard.backends.fused.launch_wide_backward import ProductLaunch, WideLaunch
 from regard.backends.fused.layout import lay_out
 from regard.backends.fused.to_differentiate import Given
-from regard.shapes import common_batch
+from regard.checks import common_batch
 
 
 def gradients(

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from regard.masks.placed import Band, Both, Not, Placed
+from regard.masks.bound import And, Band, BoundMask, Not
 
 # Beyond the distance of any two of 2^30 tokens.
 FAR = 2**30
@@ -15,11 +15,11 @@ class Conditions(NamedTuple):
     band: (low, high, gap_low, gap_high), ANYWHERE where every offset is allowed.
     """
 
-    keys: tuple[Placed, ...]
+    keys: tuple[BoundMask, ...]
     band: tuple[int, int, int, int]
 
 
-def conditions_of(mask: Placed | None) -> Conditions | None:
+def conditions_of(mask: BoundMask | None) -> Conditions | None:
     """The conditions a mask is made of, or None where it says anything else."""
     keys, (low, high, gap_low, gap_high) = [], ANYWHERE
     for part in _parts(mask):
@@ -34,11 +34,11 @@ def conditions_of(mask: Placed | None) -> Conditions | None:
     return Conditions(tuple(keys), (low, high, gap_low, gap_high))
 
 
-def _parts(mask: Placed | None) -> list[Placed]:
+def _parts(mask: BoundMask | None) -> list[BoundMask]:
     """What a mask joins with "and"."""
     if mask is None:
         return []
-    return _parts(mask.left) + _parts(mask.right) if isinstance(mask, Both) else [mask]
+    return _parts(mask.left) + _parts(mask.right) if isinstance(mask, And) else [mask]
 
 
 def _end(end: int | None, unbounded: int) -> int:

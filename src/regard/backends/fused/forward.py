@@ -12,7 +12,7 @@ from regard.backends.fused.launch import bias_or, launch, operand, place, settin
 from regard.backends.fused.layout import Layout, columns, lay_out, shift_of
 from regard.backends.fused.narrow import narrow_forward
 from regard.backends.fused.product import product_forward, split_tokens
-from regard.shapes import common_batch
+from regard.checks import common_batch
 
 # Links that are 0 beyond a width: nothing of theirs is ever too small for float32, unless a bias makes it so.
 COMPACT = ("boxcar", "triangular", "epanechnikov", "biweight", "tricube", "cosine_kernel")

@@ -69,7 +69,7 @@ def columns(tokens: Tensor, fill: float) -> Tensor:
 def _reach(width: Tensor, dtype: torch.dtype) -> Tensor:
     """The largest float32 whose square root, rounded to the dtype of the data, is at most the width in that dtype.
 
-    So |q - k| <= width is decided as on the data themselves (`BoxcarLink`), without a square root for each pair.
+    So |q - k| <= width is decided as on the data themselves (`BoxcarKernel`), without a square root for each pair.
     """
     width = width.to(dtype)
     if dtype != torch.float32:

@@ -10,28 +10,28 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from regard.backends.base import Problem
+from regard.backends.custom_op import Directions, operator
 from regard.backends.fused.batches import in_two_groups, summed_to
 from regard.backends.fused.conditions import conditions_of
-from regard.backends.operator import Directions, operator
-from regard.backends.problem import Problem
-from regard.scores.forms import DistanceForm
-from regard.shapes import common_batch
+from regard.checks import common_batch
+from regard.scores.distance import DistancePair
 
 
 def run(problem: Problem) -> tuple[Tensor, Tensor]:
     """Encode a problem of distances and pool it."""
-    form, conditions = problem.form, conditions_of(problem.mask)
-    assert isinstance(form, DistanceForm)
+    pair, conditions = problem.pair, conditions_of(problem.mask)
+    assert isinstance(pair, DistancePair)
     assert conditions is not None
     bias = problem.bias
     assert bias is None or isinstance(bias, Tensor)
     for condition in conditions.keys:
         allowed = condition.tile(slice(0, 1), slice(0, problem.keys), problem.value.device)
         bias = torch.where(allowed, 0.0 if bias is None else bias, -math.inf)
-    tensors = [form.query, form.key, form.width, problem.value]
+    tensors = [pair.query, pair.key, pair.width, problem.value]
     if bias is not None:
         tensors.append(bias if bias.shape[-1] == problem.keys else bias.expand(*bias.shape[:-1], problem.keys))
-    output, log_mass, _ = OPERATOR.run(tensors, (form.link.name, list(conditions.band)))
+    output, log_mass, _ = OPERATOR.run(tensors, (pair.kernel.name, list(conditions.band)))
     return output, log_mass
 
 

@@ -34,14 +34,14 @@ def product_of_parts(left, left_rest, right, right_rest):
 
 @triton.jit
 def load_rows(parts, t, x, columns, WIDTH: tl.constexpr):
-    """Both parts (tokens, numbers) of the tokens t."""
+    """And parts (tokens, numbers) of the tokens t."""
     place = parts + row_of(0, t, WIDTH)[:, None] + x[None, :]
     return tl.load(place), tl.load(place + row_of(0, columns, WIDTH))
 
 
 @triton.jit
 def load_across(parts, t, x, columns, WIDTH: tl.constexpr):
-    """Both parts (numbers, tokens) of the tokens t."""
+    """And parts (numbers, tokens) of the tokens t."""
     place = parts + row_of(0, x, columns)[:, None] + t[None, :]
     return tl.load(place), tl.load(place + row_of(0, columns, WIDTH))
 

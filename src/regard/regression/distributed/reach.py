@@ -12,7 +12,7 @@ import torch
 
 from regard.regression.distributed.summary import Summary
 from regard.regression.sums import Kernel
-from regard.scores.links import LINKS
+from regard.scores.kernels import KERNELS
 
 # exp(-746) is 0 in float64.
 UNSEEN = 746.0
@@ -52,4 +52,4 @@ def _in_widths(distance: np.ndarray, kernel: Kernel) -> np.ndarray:
 
 
 def _log_kernel(z: np.ndarray, kernel: Kernel) -> np.ndarray:
-    return LINKS[kernel.name].of_ratio(torch.from_numpy(z)).numpy()
+    return KERNELS[kernel.name].log_of_ratio(torch.from_numpy(z)).numpy()

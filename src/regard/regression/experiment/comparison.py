@@ -12,7 +12,7 @@ from regard.regression.experiment import data, leave_one_out
 from regard.regression.experiment.draws import Draws, fit
 from regard.regression.experiment.one_line import OneLine
 from regard.regression.rules import relative_to_gaussian
-from regard.scores.names import KERNELS
+from regard.scores.names import KERNEL_SCORES
 
 WIDTH_OF_THE_CHAPTER = 1.0
 # Gaussian widths at which every kernel's error is followed, in proportion to what smooths as much.
@@ -59,10 +59,10 @@ def compare(draws: Draws) -> Comparison:
     line = OneLine(draws)
     one = torch.full_like(draws.x[:, 0], WIDTH_OF_THE_CHAPTER)
     return Comparison(
-        at_one={kernel: judge(draws, kernel, one) for kernel in KERNELS},
-        at_own={kernel: judge(draws, kernel, leave_one_out.widths(line, kernel)) for kernel in KERNELS},
+        at_one={kernel: judge(draws, kernel, one) for kernel in KERNEL_SCORES},
+        at_own={kernel: judge(draws, kernel, leave_one_out.widths(line, kernel)) for kernel in KERNEL_SCORES},
         constant=(draws.y.mean(-1, keepdim=True) - data.truth(data.places())).square().mean(-1),
-        followed={kernel: _follow(line, kernel) for kernel in KERNELS},
+        followed={kernel: _follow(line, kernel) for kernel in KERNEL_SCORES},
     )
 
 

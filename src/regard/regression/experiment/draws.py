@@ -9,7 +9,7 @@ from torch import Tensor
 import regard
 from regard.errors import RegardError
 from regard.regression.experiment import data
-from regard.scores.names import KERNELS
+from regard.scores.names import KERNEL_SCORES
 
 # So few draws of 100 samples have less than 2^16 pairs: their scores stay in the cache of one core.
 AT_ONCE = 6
@@ -63,7 +63,7 @@ def fit(draws: Draws, kernel: str, widths: Tensor) -> Curves:
     """Nadaraya-Watson (eq. 4) of every draw at the 81 places; widths: (draws,), one for each."""
     query = data.places()[None, :, None]
     records = [
-        regard.inspect(query.expand(len(key), -1, -1), key, value, score=KERNELS[kernel](widths[rows, None]))
+        regard.inspect(query.expand(len(key), -1, -1), key, value, score=KERNEL_SCORES[kernel](widths[rows, None]))
         for rows, key, value in draws.blocks()
     ]
     fits = torch.cat([record.output[..., 0] for record in records])
@@ -78,6 +78,6 @@ def fill_by_nearest(fits: Tensor, empty: Tensor, draws: Draws) -> Curves:
     if len(rows):
         key, value = draws.x[rows, :, None], draws.y[rows, :, None]
         query = data.places()[None, :, None].expand(len(rows), -1, -1)
-        nearest = regard.attend(query, key, value, score=KERNELS["laplacian"](NARROW))[..., 0]
+        nearest = regard.attend(query, key, value, score=KERNEL_SCORES["laplacian"](NARROW))[..., 0]
         fits[rows] = torch.where(empty[rows], nearest, fits[rows])
     return Curves(fits, int(empty.sum()))

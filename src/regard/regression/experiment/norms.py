@@ -17,7 +17,7 @@ from torch import Tensor
 
 import regard
 from regard.scores import Dot, Gaussian, ScaledDot, SquaredDistance
-from regard.scores.score import Score
+from regard.scores.base import Score
 
 QUERIES, KEYS, DIM = 64, 100, 8
 # |k|^2 is uniform around 1; a larger spread would make some of them negative.

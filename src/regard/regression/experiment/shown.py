@@ -8,7 +8,7 @@ from torch import Tensor
 import regard
 from regard.regression.experiment import data
 from regard.regression.experiment.draws import Draws, fit
-from regard.scores.names import KERNELS
+from regard.scores.names import KERNEL_SCORES
 
 SEED = 0
 # The kernels of eq. 5, the one that the chapter calls Epanechnikov under its true name, and Epanechnikov's own.
@@ -47,7 +47,7 @@ def show(draws: Draws, own_widths: dict[str, float]) -> Shown:
         y=alone.y[0],
         places=data.places(),
         truth=data.truth(data.places()),
-        at_one={kernel: pool(alone, kernel, 1.0) for kernel in KERNELS},
+        at_one={kernel: pool(alone, kernel, 1.0) for kernel in KERNEL_SCORES},
         at_own={kernel: pool(alone, kernel, width) for kernel, width in own_widths.items()},
         by_width={width: pool(alone, "gaussian", width) for width in GAUSSIAN_WIDTHS},
     )
@@ -56,6 +56,6 @@ def show(draws: Draws, own_widths: dict[str, float]) -> Shown:
 def pool(alone: Draws, kernel: str, width: float) -> Pooled:
     """The curve of a single draw, and the weights behind it; a row without any key in its window has none."""
     query, key = data.places()[:, None], alone.x[0, :, None]
-    record = regard.inspect(query, key, alone.y[0, :, None], score=KERNELS[kernel](width))
+    record = regard.inspect(query, key, alone.y[0, :, None], score=KERNEL_SCORES[kernel](width))
     curve = fit(alone, kernel, torch.tensor([width], dtype=torch.float64)).fits[0]
     return Pooled(kernel, width, curve, record.weights())

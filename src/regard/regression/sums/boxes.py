@@ -13,7 +13,7 @@ from regard import Mask
 from regard.regression.sums import through_attend
 from regard.regression.sums.packing import Packed, pack
 from regard.regression.sums.record import Data, Kernel, Moments, Pool
-from regard.scores.links import LINKS, BoxcarLink, CompactLink
+from regard.scores.kernels import KERNELS
 
 # Neighbouring queries that are pooled together: more of them have a larger box, fewer are more calls.
 MOST_QUERIES, FEWEST_QUERIES, FEWEST_BLOCKS = 256, 16, 64
@@ -30,7 +30,7 @@ SLACK = 8.0
 def suits(query: Tensor, data: Data, kernel: Kernel) -> bool:
     """Whether this is a compact kernel of one width, or one per dimension, in the plane or in space, on a CPU."""
     per_query = isinstance(kernel.width, Tensor) and kernel.width.ndim == 2
-    compact = isinstance(LINKS[kernel.name], BoxcarLink | CompactLink)
+    compact = KERNELS[kernel.name].is_compact
     worth = len(query) * len(data.key) >= FEWEST_PAIRS
     return compact and not per_query and worth and query.shape[-1] in (2, 3) and query.device.type == "cpu"
 

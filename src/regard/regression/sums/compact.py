@@ -23,7 +23,7 @@ from regard.regression.sums.record import Pool
 from regard.regression.sums.running import Chunk, rows_by_chunk, running_sums
 from regard.regression.sums.totals import Totals, tolerance_of
 from regard.regression.sums.windows import inside_of, window_ends
-from regard.scores.links import LINKS
+from regard.scores.kernels import KERNELS
 
 # Roundings of eps that a running sum and its factors gather, generously: at a million keys one or two were seen.
 ROUNDINGS = 4
@@ -61,10 +61,10 @@ def pool(
 
 
 def _log_kernel(name: str, width: float, power: int) -> LogRatio:
-    """The link of the kernel's power; every key of a boxcar's window is inside, by its own comparison."""
-    if name == "boxcar":
+    """Return the logarithm of the kernel's power; a flat kernel is 1 for every key of its window."""
+    if not KERNELS[name].is_differentiable:
         return lambda key, place, none: torch.zeros_like(key)
-    return lambda key, place, none: power * LINKS[name].of_ratio((key - place).square_() / width / width)
+    return lambda key, place, none: power * KERNELS[name].log_of_ratio((key - place).square_() / width / width)
 
 
 class _Sweep(NamedTuple):

@@ -11,6 +11,8 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
+from regard.scores.kernels import KERNELS
+
 
 class Expansion(ABC):
     """One kernel, and the kernel times powers of the distance (the moments of local linear regression)."""
@@ -166,11 +168,8 @@ def _square(kernel: Expansion) -> Expansion:
 
 
 EXPANSIONS: dict[str, Expansion] = {
-    "boxcar": Polynomial(1),
-    "triangular": Polynomial(1, -1),
-    "epanechnikov": Polynomial(1, 0, -1),
-    "biweight": Polynomial(1, 0, -2, 0, 1),
-    "tricube": Polynomial(1, 0, 0, -3, 0, 0, 3, 0, 0, -1),
-    "cosine_kernel": Cosine(),
+    name: Cosine() if kernel.polynomial is None else Polynomial(*kernel.polynomial)
+    for name, kernel in KERNELS.items()
+    if kernel.is_compact
 }
 SQUARES: dict[str, Expansion] = {name: _square(kernel) for name, kernel in EXPANSIONS.items()}

@@ -11,11 +11,6 @@ from regard.regression.sums.record import Data, Kernel, Pool
 NAMES = {"gaussian", "laplacian", *EXPANSIONS}
 
 
-def is_compact(name: str) -> bool:
-    """Whether a kernel is 0 beyond its width."""
-    return name in EXPANSIONS
-
-
 def can_sort(data: Data) -> bool:
     """Whether the data are numbers on a line; gradients take the way through `attend`."""
     return (

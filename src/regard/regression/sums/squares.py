@@ -7,14 +7,8 @@ from regard.regression.sums.choice import Prepared, pool
 from regard.regression.sums.line import Line
 from regard.regression.sums.on_line import can_pool, width_of
 from regard.regression.sums.record import Kernel, Pool
+from regard.scores.kernels import KERNELS
 
-# Kernels whose square is again a kernel of eq. 5: its name, and its width relative to the first.
-SQUARE_IS_A_KERNEL = {
-    "gaussian": ("gaussian", 0.5**0.5),
-    "laplacian": ("laplacian", 0.5),
-    "boxcar": ("boxcar", 1.0),
-    "epanechnikov": ("biweight", 1.0),
-}
 # Squared polynomials cancel more: a variance, and no mean, may be off by this share.
 TOLERANCE = 1e-9
 
@@ -22,7 +16,7 @@ TOLERANCE = 1e-9
 def can_square(query: Tensor, data: Prepared, kernel: Kernel) -> bool:
     """Whether the sums cost no more than those of the kernel itself."""
     on_line = isinstance(data, Line) and kernel.name in expansions.SQUARES and can_pool(query, kernel, None)
-    return kernel.name in SQUARE_IS_A_KERNEL or on_line
+    return KERNELS[kernel.name].square is not None or on_line
 
 
 def pool_squares(
@@ -32,8 +26,9 @@ def pool_squares(
 
     moments: also those of the keys about each query; only where the square is a kernel of its own.
     """
-    if kernel.name in SQUARE_IS_A_KERNEL:
-        name, ratio = SQUARE_IS_A_KERNEL[kernel.name]
+    square = KERNELS[kernel.name].square
+    if square is not None:
+        name, ratio = square
         return pool(query, data, Kernel(name, kernel.width * ratio), moments=moments, tolerance=tolerance)
     assert isinstance(data, Line)
     assert not moments

@@ -5,10 +5,10 @@ from torch import Tensor
 
 from regard import Attended, Mask, inspect, merge
 from regard.regression.sums.record import Data, Kernel, Moments, Pool
-from regard.scores.forms import DistanceForm
-from regard.scores.links import LINKS
-from regard.scores.names import KERNELS
-from regard.scores.score import Score
+from regard.scores.base import Score
+from regard.scores.distance import DistancePair
+from regard.scores.kernels import KERNELS
+from regard.scores.names import KERNEL_SCORES
 
 # Pairs whose weights exist at once where moments are asked for: 2^22 float64 numbers are 32 MiB.
 WEIGHTS_AT_ONCE = 2**22
@@ -39,7 +39,7 @@ def score_of(kernel: Kernel) -> Score:
     """The kernel as a score."""
     if isinstance(kernel.width, Tensor) and kernel.width.ndim == 2:
         return _WidthPerQuery(kernel.name, kernel.width)
-    return KERNELS[kernel.name](kernel.width)
+    return KERNEL_SCORES[kernel.name](kernel.width)
 
 
 class _WidthPerQuery(Score):
@@ -47,11 +47,11 @@ class _WidthPerQuery(Score):
 
     def __init__(self, kernel: str, width: Tensor) -> None:
         super().__init__()
-        self.link = LINKS[kernel]
+        self.kernel = KERNELS[kernel]
         self.width = width
 
-    def pair(self, query: Tensor, key: Tensor) -> DistanceForm:
-        return DistanceForm(query, key, self.width.to(query.dtype), self.link)
+    def pair(self, query: Tensor, key: Tensor) -> DistancePair:
+        return DistancePair(query, key, self.width.to(query.dtype), self.kernel)
 
 
 def with_copies_left(record: Attended, value: Tensor, weight: Tensor) -> Attended:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from regard.regression.sums.line import Asked, Line
+from regard.scores.kernels import KERNELS
 
 Inside = Callable[[Tensor, Tensor], Tensor]
 # Queries looked at together: a few temporaries of 2 MiB.
@@ -13,8 +14,8 @@ ROWS = 2**18
 
 
 def inside_of(name: str, width: float, dtype: torch.dtype) -> Inside:
-    """The comparison of a kernel: the boxcar's edge is inside, in the dtype of the data; the others vanish there."""
-    if name == "boxcar":
+    """Return the comparison of a kernel; where the edge is inside, distances are compared in the dtype of the data."""
+    if KERNELS[name].is_edge_inside:
         return lambda place, key: (place.to(dtype) - key.to(dtype)).abs() <= width
     return lambda place, key: (place - key).square_().div_(width).div_(width) < 1
 

@@ -12,7 +12,7 @@ export function python({ queries, keys }, settings, width, edits) {
   return [
     "import torch", "",
     "from regard import Mask, inspect",
-    ...(made.name ? [`from regard.scores import ${made.name}`] : []),
+    ...(made.name ? [`from regard.scores import ${made.name}`] : []), 
     "from regard.studio.heads import Heads",
     "from regard.studio.words import tokens", "",
     `queries, keys = ${words(queries)}, ${words(keys)}`,

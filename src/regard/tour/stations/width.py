@@ -5,7 +5,7 @@ import math
 from regard.regression.experiment import Experiment, compute, figures
 from regard.regression.experiment.comparison import Comparison, Judged, interval
 from regard.regression.experiment.names import title
-from regard.scores.names import KERNELS
+from regard.scores.names import KERNEL_SCORES
 from regard.tour.budget import Budget
 from regard.tour.charts import Bar, Bars
 from regard.tour.station import Station, Table, Tell
@@ -15,7 +15,7 @@ NARROWEST, WIDEST = 0.02, 5.0
 
 def work(budget: Budget, tell: Tell) -> Experiment:
     """The chapter's experiment over many draws."""
-    tell(0.0, f"{budget.draws} draws, {len(KERNELS)} kernels")
+    tell(0.0, f"{budget.draws} draws, {len(KERNEL_SCORES)} kernels")
     return compute(budget.draws)
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from regard.checks import describe
 from regard.errors import RegardError
-from regard.shapes import describe
 from regard.translation.alignments.words import merge_to_words
 
 # A row of softmax weights exceeds 1 by its rounding, in half precision by some parts of a thousand.

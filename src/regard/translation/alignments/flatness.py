@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
+from regard.checks import describe
 from regard.errors import RegardError
-from regard.shapes import describe
 
 # Weights of an untrained model are this flat or flatter, whatever its score; those of a useful one are far from it.
 UNIFORM = 0.98

@@ -18,7 +18,7 @@ from torch.nn import functional
 
 import regard
 from regard.scores import Additive, Bilinear
-from regard.scores.score import Score
+from regard.scores.base import Score
 from regard.translation.lab.finding import Finding, Table, columns
 from regard.translation.lab.intervals import Interval
 

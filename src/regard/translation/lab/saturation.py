@@ -18,7 +18,7 @@ import torch
 
 import regard
 from regard.scores import Dot, ScaledDot
-from regard.scores.score import Score
+from regard.scores.base import Score
 from regard.translation.lab.finding import Finding, Table, columns
 
 if TYPE_CHECKING:

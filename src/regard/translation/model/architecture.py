@@ -4,11 +4,11 @@ from dataclasses import dataclass, fields
 from typing import Literal
 
 from regard.errors import RegardError
-from regard.scores.names import KERNELS
+from regard.scores.names import KERNEL_SCORES
 
 MAX_SIZE = 2**16  # of embedding, hidden, attention_dim and heads
 MAX_LAYERS = 100
-SCORES = ("none", "additive", "bilinear", "dot", "scaled_dot", "cosine", "squared_distance", *KERNELS)
+SCORES = ("none", "additive", "bilinear", "dot", "scaled_dot", "cosine", "squared_distance", *KERNEL_SCORES)
 
 
 @dataclass(frozen=True)

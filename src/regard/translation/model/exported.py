@@ -3,7 +3,7 @@
 from torch.fx.experimental.symbolic_shapes import has_static_value
 
 from regard.errors import RegardError
-from regard.watched import is_exporting
+from regard.torch_compat import is_exporting
 
 
 def check_length(argument: str, length: int, side: str) -> None:

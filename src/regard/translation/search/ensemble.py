@@ -9,8 +9,8 @@ from math import log
 import torch
 from torch import Tensor
 
+from regard.checks import describe
 from regard.errors import RegardError
-from regard.shapes import describe
 from regard.translation.search.step import State, Step, Stepped
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from regard.checks import describe
 from regard.errors import RegardError
-from regard.shapes import describe
 from regard.translation.search.penalty import penalty
 from regard.translation.search.step import State, Step, check_normalised, check_numbers, check_shape
 from regard.translation.symbols import BEGIN, END

@@ -9,8 +9,8 @@ from numbers import Integral
 import torch
 from torch import Tensor
 
+from regard.checks import describe
 from regard.errors import RegardError
-from regard.shapes import describe
 from regard.translation.counts import count_of
 from regard.translation.symbols import BEGIN, END, PAD
 

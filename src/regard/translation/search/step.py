@@ -8,8 +8,8 @@ from typing import Protocol, Self
 
 from torch import Tensor
 
+from regard.checks import describe
 from regard.errors import RegardError
-from regard.shapes import describe
 
 
 class State(Protocol):

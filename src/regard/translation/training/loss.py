@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from regard.shapes import accumulation_dtype
+from regard.checks import accumulation_dtype
 from regard.translation.symbols import PAD
 
 

@@ -13,10 +13,10 @@ from torch import Tensor
 
 import regard
 from regard import Mask
+from regard.attention.prepare import Options, prepare
 from regard.backends.fused.additive import forward
 from regard.backends.fused.additive.call import Statics, call_of
 from regard.backends.fused.additive.plan import Plan, plan
-from regard.pooling.prepare import Settings, prepare
 from regard.scores import Additive
 
 # Lifted products with values take TF32: each factor is cut to 10 bits.
@@ -126,7 +126,7 @@ def score_of(call: Call) -> Additive:
     score = Additive.of_projected(call.weight.shape[-1]).eval()
     del score.weight
     score.weight = call.weight
-    score.reach.settle(*call.reach)
+    score.reach.update(*call.reach)
     return score
 
 
@@ -146,8 +146,8 @@ def batch_of(call: Call) -> torch.Size:
 
 def plan_of(call: Call, *, gradient: bool = True) -> Plan:
     """What the backend decides for a call."""
-    settings = Settings(call.mask, call.bias, 0.0, call.tolerance)
-    problem, _ = prepare(call.query, call.key, call.value, score_of(call), settings)
+    options = Options(call.mask, call.bias, tolerance=call.tolerance)
+    problem = prepare(call.query, call.key, call.value, score_of(call), options)
     return plan(problem, gradient=gradient)
 
 

@@ -11,6 +11,7 @@ import regard
 from regard import Mask
 from regard.backends.fused.additive.call import Statics
 from regard.backends.fused.additive.operator import OPERATOR
+from regard.masks.bound import flatten
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
@@ -21,12 +22,13 @@ def arguments(tolerance, *, requires_grad=False):
     """What the operator takes for a call with a bias, a mask and dropout: tensors and statics."""
     call = drawn(3, 4, batch=(1,), spread=0.4, tolerance=tolerance, bias=torch.randn(1, 3, 4))
     mask = Mask.lengths(torch.tensor([2]))
-    placed = mask.place(batch=(1,), queries=3, keys=4, device=call.query.device)
+    bound = mask.place(batch=(1,), queries=3, keys=4, device=call.query.device)
+    text, parts, numbers = flatten(bound)
     tensors = [call.query, call.key, call.weight.expand(1, 1, -1).clone(), call.value, call.bias]
     tensors = [x.requires_grad_(requires_grad) for x in tensors]
-    statics = Statics(True, True, placed.encode(), placed.numbers(), 0.25, *plan_of(call)[:3])
+    statics = Statics(True, True, text, numbers, 0.25, *plan_of(call)[:3])
     assert (statics.rank > 0) == (tolerance is not None)
-    return [*tensors, torch.tensor(7), *placed.tensors()], *statics
+    return [*tensors, torch.tensor(7), *parts], *statics
 
 
 @TOLERANCES
@@ -126,7 +128,7 @@ def test_a_range_that_moved_is_compiled_anew():
 
     compiled, found = torch.compile(pooled, fullgraph=True, backend="aot_eager"), []
     for reach in ((2.0, 2.0), (1.0, 5.0)):
-        score.reach.settle(*reach)
+        score.reach.update(*reach)
         found.append(compiled(call.query))
         assert torch.equal(found[-1], pooled(call.query))
     assert not torch.equal(*found)

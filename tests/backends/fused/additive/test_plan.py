@@ -8,7 +8,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import regard
 from regard.backends.fused.additive import plan as module
 from regard.backends.fused.additive.lift import RANKS, WIDEST, lift_for, lift_of, promise_of, rank_for, sides_on
-from regard.watched import is_plain
+from regard.torch_compat import is_plain_tensor
 
 EXACT = module.Plan(0, 0.0, 0.0, module.PROMISED)
 
@@ -122,7 +122,7 @@ def test_what_is_kept_belongs_to_nobody_who_watches_the_first_call(watcher):
     assert found.rank > 0
     for side in sides_on(planned.query.device, found.query_reach, found.key_reach, found.rank):
         for table in side[1:]:
-            assert is_plain(table)
+            assert is_plain_tensor(table)
             assert not torch._C._functorch.is_functorch_wrapped_tensor(table)
     assert pooled(planned.query).isfinite().all()
 

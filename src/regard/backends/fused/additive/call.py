@@ -12,8 +12,8 @@ from regard.backends.fused.additive import tables
 from regard.backends.fused.batches import fold, groups_of
 from regard.backends.fused.conditions import ANYWHERE, conditions_of
 from regard.backends.fused.launch import Operand
-from regard.masks.placed import decode
-from regard.shapes import common_batch
+from regard.checks import common_batch
+from regard.masks.bound import unflatten
 
 # Hidden units share a reciprocal in fours.
 GROUP = 4
@@ -145,7 +145,7 @@ def call_of(tensors: Sequence[Tensor], statics: Statics) -> Call:
     query, key, weight, value, *rest = tensors
     bias = rest.pop(0) if statics.has_bias else None
     seed = rest.pop(0) if statics.has_seed else None
-    mask = decode(statics.mask, rest, statics.numbers) if statics.mask else None
+    mask = unflatten(statics.mask, rest, statics.numbers) if statics.mask else None
     conditions = None if mask is None else conditions_of(mask)
     allowed, key_bias, band = None, None, ANYWHERE
     if mask is not None and conditions is None:

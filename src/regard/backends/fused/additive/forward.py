@@ -31,7 +31,7 @@ def pool(tensors: Sequence[Tensor], statics: Statics, batch: Sequence[int]) -> t
 
 
 def sides_of(call: Call) -> Sides:
-    """Both sides of a call, made ready."""
+    """And sides of a call, made ready."""
     return lifted_sides(call) if call.statics.rank else exact_sides(call)
 
 

@@ -9,28 +9,29 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from regard.backends.base import Problem
+from regard.backends.custom_op import Directions, operator, wants_gradient
 from regard.backends.fused.additive.call import Statics
 from regard.backends.fused.additive.plan import plan
 from regard.backends.fused.batches import in_two_groups, summed_to
-from regard.backends.operator import Directions, operator, wants_gradient
-from regard.backends.problem import Problem
-from regard.scores.forms import AdditiveForm
-from regard.shapes import common_batch
+from regard.checks import common_batch
+from regard.masks.bound import flatten
+from regard.scores.additive import AdditivePair
 
 
 def run(problem: Problem) -> tuple[Tensor, Tensor]:
     """Encode a problem of additive form and pool it."""
-    form, mask, bias, dropout = problem.form, problem.mask, problem.bias, float(problem.dropout)
-    assert isinstance(form, AdditiveForm)
-    tensors = [form.query, form.key, form.weight, problem.value]
+    pair, mask, bias, dropout = problem.pair, problem.mask, problem.bias, float(problem.dropout)
+    assert isinstance(pair, AdditivePair)
+    tensors = [pair.query, pair.key, pair.weight, problem.value]
     if isinstance(bias, Tensor):
         tensors.append(bias)
     if dropout:
         tensors.append(torch.randint(2**31, (), device=problem.value.device))
     text, numbers = "", []
     if mask is not None:
-        tensors += mask.tensors()
-        text, numbers = mask.encode(), mask.numbers()
+        text, parts, numbers = flatten(mask)
+        tensors += parts
     chosen = plan(problem, gradient=wants_gradient(tensors))
     settings = text, numbers, dropout, chosen.rank, chosen.query_reach, chosen.key_reach
     statics = Statics(bias is not None, dropout > 0, *settings)

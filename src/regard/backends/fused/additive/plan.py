@@ -4,10 +4,10 @@ from typing import NamedTuple
 
 import torch
 
+from regard.backends.base import Problem
 from regard.backends.fused.additive.lift import WIDEST, promise_of, rank_for, sides_on
-from regard.backends.problem import Problem
-from regard.scores.forms import AdditiveForm
-from regard.watched import is_intercepted
+from regard.scores.additive import AdditivePair
+from regard.torch_compat import in_transform
 
 # Bound on the error of each tanh of an exact score and of its derivative, in units of float32's eps: a handful of
 # roundings, and the exponentials' own.
@@ -32,22 +32,22 @@ class Plan(NamedTuple):
 
 def plan(problem: Problem, *, gradient: bool) -> Plan:
     """The lift where the tolerance allows it and it pays, otherwise the exact form."""
-    form = problem.form
-    assert isinstance(form, AdditiveForm)
+    pair = problem.pair
+    assert isinstance(pair, AdditivePair)
     exact = Plan(0, 0.0, 0.0, PROMISED)
     tolerance = problem.tolerance
     # The launches of a compiled caller may be recorded in a CUDA graph: there a tolerance is a wish.
     is_wished = tolerance is not None and torch.compiler.is_compiling()
-    if not is_wished and problem.work < LEAST_WORK:
+    if not is_wished and problem.elements < LEAST_WORK:
         return exact
     if tolerance is None:
-        tolerance = OWN_ROUNDING.get(form.query.dtype)
+        tolerance = OWN_ROUNDING.get(pair.query.dtype)
     if tolerance is None or tolerance <= exact.error or min(problem.queries, problem.keys) < LEAST_TOKENS:
         return exact
-    rank, error = _promise(problem.value.device, *form.reach, tolerance, gradient)
-    if not rank or rank * form.query.shape[-1] > WIDEST:
+    rank, error = _promise(problem.value.device, *pair.reach, tolerance, gradient)
+    if not rank or rank * pair.query.shape[-1] > WIDEST:
         return exact
-    return Plan(rank, *form.reach, error)
+    return Plan(rank, *pair.reach, error)
 
 
 def _promise(
@@ -57,7 +57,7 @@ def _promise(
     rank = rank_for(query_reach, key_reach, tolerance, gradient)
     if rank is None:
         return 0, 0.0
-    if not is_intercepted():
+    if not in_transform():
         # Here, and not first inside the operator: what is kept must not lie in the memory of a recorded CUDA graph.
         sides_on(device, query_reach, key_reach, rank)
     value_error, slope_error = promise_of(query_reach, key_reach, rank)

@@ -47,12 +47,12 @@ class Strays(NamedTuple):
 
 
 def exact_sides(call: Call) -> tuple[Columns, Columns]:
-    """Both sides of exact scores."""
+    """And sides of exact scores."""
     return _columns(call.query), _columns(call.key)
 
 
 def lifted_sides(call: Call) -> tuple[Features, Features]:
-    """Both sides of lifted scores; the weights are with the queries."""
+    """And sides of lifted scores; the weights are with the queries."""
     statics = call.statics
     lift = sides_on(call.query.device, statics.query_reach, statics.key_reach, statics.rank)
     return _features(call, call.query, lift[0], weighted=True), _features(call, call.key, lift[1], weighted=False)

@@ -11,7 +11,7 @@ from regard import plots
 from regard.plots.look import COLOURS
 from regard.regression.experiment.names import title
 from regard.regression.experiment.shown import OF_THE_CHAPTER
-from regard.scores.names import KERNELS
+from regard.scores.names import KERNEL_SCORES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,7 +23,7 @@ POINTS = 601
 def draw_kernels() -> Figure:
     """Left the chapter's, with the two that share the name Epanechnikov; right the others. Width 1."""
     figure, panels = plots.canvas(7.2, 2.7, panels=2, same_scales=True)
-    others = tuple(kernel for kernel in KERNELS if kernel not in OF_THE_CHAPTER)
+    others = tuple(kernel for kernel in KERNEL_SCORES if kernel not in OF_THE_CHAPTER)
     distance = torch.linspace(-FARTHEST, FARTHEST, POINTS, dtype=torch.float64)
     with plots.house_style():
         for ax, names, heading in zip(
@@ -41,7 +41,7 @@ def draw_kernels() -> Figure:
 def heights(kernel: str, distance: torch.Tensor) -> torch.Tensor:
     """f(d), as the score that attention uses says it: exp of the log-kernel."""
     query, key = torch.zeros(1, 1, dtype=distance.dtype), distance[:, None]
-    return regard.inspect(query, key, key, score=KERNELS[kernel](1.0)).scores()[0].exp()
+    return regard.inspect(query, key, key, score=KERNEL_SCORES[kernel](1.0)).scores()[0].exp()
 
 
 def _label(name: str) -> str:

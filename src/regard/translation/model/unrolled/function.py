@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from regard.backends.equations import full_precision
-from regard.shapes import accumulation_dtype
+from regard.backends.base import full_precision
+from regard.checks import accumulation_dtype
 
 HAS_TRITON = find_spec("triton") is not None
 LONGEST = 512  # source words whose scores a program of the kernels holds

@@ -1,0 +1,219 @@
+"""The backend "torch": dot products by scaled_dot_product_attention."""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from regard.backends import varlen
+from regard.backends.base import Backend, Bias, Need, Plan, Problem, Refusal, Result
+from regard.checks import broadcasts
+from regard.masks.bound import BoundMask
+from regard.scores.dot import DotPair
+from regard.torch_compat import in_functorch, is_traced, untracked
+
+# Largest mask that is materialised, and on a CPU the most weights that dropout may hold at once. Above it, memory is no
+# longer linear in tokens.
+MAX_MASK_ENTRIES = 2**24
+# With fewer keys than this, and without a mask, torch's CPU kernel answers a NaN query by 0.
+MIN_KEYS = 16
+# Masks for such short calls, by dtype.
+_zero_masks: dict[torch.dtype, Tensor] = {}
+
+
+class Sdpa(Backend):
+    """Runs dot products by the kernels of torch."""
+
+    name = "torch"
+
+    def plan(self, problem: Problem, need: Need) -> Plan | Refusal:
+        """Accept dot products whose mask and bias the kernels take."""
+        pair, mask, bias, value = problem.pair, problem.mask, problem.bias, problem.value
+        if not isinstance(pair, DotPair):
+            return self.refuse("it knows dot products only")
+        if need != "output":
+            return self.refuse("it does not return log_mass")
+        if pair.softcap is not None:
+            return self.refuse("it has no softcap")
+        causal = mask is not None and mask.is_causal
+        if causal and pair.scale <= 0:
+            return self.refuse("its causal kernels want a positive scale")
+        if bias is not None and (reason := _refuse_bias(problem)):
+            return self.refuse(reason)
+        if problem.dropout and value.is_cpu and problem.elements > MAX_MASK_ENTRIES:
+            return self.refuse(f"its kernel for a CPU has no dropout: {problem.elements} weights would be held at once")
+        if not (pair.query.numel() and pair.key.numel() and value.numel()):
+            return self.refuse("an input is empty")
+        if pair.query.ndim > 4 and not _can_fold(pair.query, pair.key, value):
+            return self.refuse("a shared batch axis would be copied")
+        if mask is not None and (bias is not None or not causal):
+            without_padding = varlen.plan(problem, _pool)
+            if without_padding is not None:
+                return Plan(self.name, without_padding, reads_padding=False)
+            if _is_per_pair(mask, bias) and (entries := _mask_entries(problem, mask)) > MAX_MASK_ENTRIES:
+                return self.refuse(
+                    f"the mask would be materialised with {entries} entries, more than {MAX_MASK_ENTRIES}"
+                )
+        return _PLAN
+
+
+def _run(problem: Problem) -> Result:
+    mask = problem.mask
+    if problem.bias is None and (mask is None or mask.is_causal):
+        return Result(_pool(problem, mask is not None))
+    found = _attn_mask(problem)
+    if found is None:
+        return Result(_pool(problem, False))
+    allowed, empty = found
+    # torch returns NaN for a NaN query without keys. torch.where is one kernel, masked_fill would be two.
+    return Result(torch.where(empty, 0.0, _pool(problem, False, allowed)))
+
+
+def _attn_mask(problem: Problem) -> tuple[Tensor, Tensor] | None:
+    """Return mask and bias as one attn_mask and which of its rows have no key; None if nothing is hidden or added."""
+    mask, value, bias = problem.mask, problem.value, problem.bias
+    if mask is not None and bias is None and not mask.varies_by_query:
+        padding = mask.padding(value.shape[-2], value.device)
+        if padding is None:
+            return None
+        allowed, empty = padding.bias(value.dtype), padding.is_empty()
+        if value.is_cpu or broadcasts(padding.real.shape[:-2], value.shape[:-2]):
+            return allowed, empty  # values of padding are 0, so any weights give 0
+    else:
+        allowed = None
+        if mask is not None:
+            allowed = mask.tile(slice(0, problem.queries), slice(0, problem.keys), value.device)
+        if bias is not None:
+            assert isinstance(bias, Tensor)
+            bias = bias.to(value.dtype)
+            allowed = bias if allowed is None else bias.masked_fill(~allowed, -math.inf)
+        assert allowed is not None
+        empty = ~(allowed if allowed.dtype == torch.bool else allowed > -math.inf).any(-1, keepdim=True)
+    if not allowed.is_cpu:
+        # What a GPU's fused kernels do with a row without keys depends on kernel and version.
+        allowed = allowed | empty if allowed.dtype == torch.bool else allowed.masked_fill(empty, 0.0)
+    return allowed, empty
+
+
+def _pool(problem: Problem, causal: bool, allowed: Tensor | None = None) -> Tensor:
+    """Bring the inputs to (batch, heads, tokens, dim) and to what the kernels take, and restore the batch axes after.
+
+    Returns:
+        (*batch, queries, value_dim).
+    """
+    pair, value, dropout = problem.pair, problem.value, problem.dropout
+    assert isinstance(pair, DotPair)
+    query, key = pair.query, pair.key
+    if problem.has_one_batch and query.ndim == 4:
+        return _call(query, key, value, allowed, dropout, causal, pair.scale)
+    batch, rank = problem.batch, query.ndim
+    grouped = rank > 4 and _is_grouped(query, key, value)
+    if grouped:
+        # (*batch, kv_heads, group, tokens, dim) against a shared axis: torch's own grouped-query form.
+        query, key, value = query.flatten(-4, -3), key.squeeze(-3), value.squeeze(-3)
+    else:
+        query, key, value = (x.expand(*batch, *x.shape[-2:]) for x in (query, key, value))
+    if allowed is not None:
+        if rank > 4:
+            allowed = allowed.expand(*batch, *allowed.shape[-2:])
+            allowed = allowed.flatten(-4, -3) if grouped else allowed
+        allowed = _to_4d(allowed)
+    query, key, value = _to_4d(query), _to_4d(key), _to_4d(value)
+    output = _call(query, key, value, allowed, dropout, causal, pair.scale, enable_gqa=grouped)
+    return output.reshape(*batch, *output.shape[-2:])
+
+
+def _call(
+    query: Tensor, key: Tensor, value: Tensor, allowed: Tensor | None, dropout: float, causal: bool, scale: float, **gqa
+) -> Tensor:
+    """Call torch for (batch, heads, tokens, dim)."""
+    value_dim = value.shape[-1]
+    is_fit = value_dim == query.shape[-1] and query.stride(-1) == key.stride(-1) == value.stride(-1) == 1
+    if not is_fit:
+        query, key, value = _fit_kernels(query, key, value)
+    if allowed is None and key.is_cpu and _is_short(key):
+        allowed, causal = _short_mask(query, key, causal), False
+    output = functional.scaled_dot_product_attention(query, key, value, allowed, dropout, causal, scale=scale, **gqa)
+    return output if is_fit else output[..., :value_dim]
+
+
+def _is_short(key: Tensor) -> bool:
+    """Return whether a call needs a short mask; in a compiled program no size may decide."""
+    return not key.is_nested and not torch.compiler.is_compiling() and key.shape[-2] < MIN_KEYS
+
+
+def _short_mask(query: Tensor, key: Tensor, causal: bool) -> Tensor:
+    """Return a mask that hides no more than the call hides already, see MIN_KEYS."""
+    queries, keys, to = query.shape[-2], key.shape[-2], {"dtype": key.dtype, "device": key.device}
+    if causal:
+        return torch.full((1, 1, queries, keys), -math.inf, **to).triu_(1)
+    mask = _zero_masks.get(key.dtype) if type(key) is Tensor else None
+    if mask is None:
+        mask = untracked(lambda: torch.zeros((1, 1, 1, 1), **to))
+        if not is_traced():  # a tensor made under a mode of torch belongs to that mode
+            _zero_masks[key.dtype] = mask
+    return mask
+
+
+def _fit_kernels(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return inputs that torch's memory-efficient kernels take: entries side by side, on a CPU also of one size."""
+    if in_functorch():  # whose rules are for the kernel that holds all weights
+        return query, key, value
+    missing = query.shape[-1] - value.shape[-1] if value.device.type == "cpu" else 0
+    if missing > 0:  # zeros add nothing
+        value = functional.pad(value, (0, missing))
+    elif missing < 0:
+        query, key = functional.pad(query, (0, -missing)), functional.pad(key, (0, -missing))
+    query, key, value = (x if x.stride(-1) == 1 else x.contiguous() for x in (query, key, value))
+    return query, key, value
+
+
+def _to_4d(tensor: Tensor) -> Tensor:
+    """Return the tensor with exactly two leading axes."""
+    if tensor.ndim > 4:
+        return tensor.flatten(0, -4)
+    while tensor.ndim < 4:
+        tensor = tensor.unsqueeze(0)
+    return tensor
+
+
+def _is_grouped(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Return whether keys and values are shared over the last batch axis, and all other axes are equal."""
+    shared = key.shape[-3] == value.shape[-3] == 1 < query.shape[-3]
+    # A branch, because with symbolic sizes the comparison is symbolic too, and the call needs True or False.
+    if shared and query.shape[:-3] == key.shape[:-3] == value.shape[:-3]:  # noqa: SIM103
+        return True
+    return False
+
+
+def _can_fold(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    return query.shape[:-2] == key.shape[:-2] == value.shape[:-2] or _is_grouped(query, key, value)
+
+
+_PLAN = Plan(Sdpa.name, _run)
+
+
+def _refuse_bias(problem: Problem) -> str | None:
+    bias = problem.bias
+    if not isinstance(bias, Tensor):
+        return "it takes no callable bias"
+    if bias.requires_grad and torch.is_grad_enabled():
+        return "the gradient of the bias would materialise the weights"
+    if torch.promote_types(bias.dtype, problem.value.dtype) != problem.value.dtype:
+        return f"it would round the bias to {problem.value.dtype} before adding it"
+    return None
+
+
+def _is_per_pair(mask: BoundMask, bias: Bias | None) -> bool:
+    """Return whether mask and bias become a new tensor over queries and keys."""
+    if bias is None:
+        return mask.varies_by_query
+    return mask.varies_by_query or (isinstance(bias, Tensor) and bias.shape[-2] != 1)
+
+
+def _mask_entries(problem: Problem, mask: BoundMask) -> int:
+    shapes = [tensor.shape[:-2] for tensor in mask.tensors()]
+    if isinstance(problem.bias, Tensor):
+        shapes.append(problem.bias.shape[:-2])
+    return math.prod(torch.broadcast_shapes(*shapes)) * problem.queries * problem.keys

@@ -1,0 +1,270 @@
+"""The score of a layer's heads, and grouped heads: several query heads share one head of keys and values."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from regard.attention.prepare import Options, checked_callable, to_problem, under_autocast
+from regard.backends.base import Bias, Problem
+from regard.checks import broadcast_batch, common_batch, describe
+from regard.errors import RegardError
+from regard.masks import Mask
+from regard.masks.bound import BoundMask
+from regard.scores.additive import Additive
+from regard.scores.base import CallablePair, PairScore, Score
+from regard.scores.distance import RadialScore
+from regard.scores.dot import Bilinear, ScaledDot
+from regard.scores.kernels import KERNELS
+from regard.scores.names import KERNEL_SCORES, NAMED_SCORES, SIZED_SCORES, ScoreLike, check_score, score_by_name
+
+
+class CallableScore(Score):
+    """A user's callable as a score. If the callable is a module, its parameters belong to the score.
+
+    Args:
+        function: takes (..., queries, dim) and (..., keys, dim) and returns (..., queries, keys).
+    """
+
+    def __init__(self, function: Callable[[Tensor, Tensor], Tensor]) -> None:
+        """Store the callable."""
+        super().__init__()
+        self.function = function
+
+    def pair(self, query: Tensor, key: Tensor) -> CallablePair:
+        """Return the callable as a pair score whose results are checked."""
+        function = under_autocast(self.function, query.device)
+
+        def checked(query: Tensor, key: Tensor) -> Tensor:
+            return checked_callable(function, common_batch(query, key))(query, key)
+
+        return CallablePair(query, key, checked)
+
+
+def resolve_score(score: ScoreLike) -> Score:
+    """Return a score as a module.
+
+    Args:
+        score: a name gives a new score, so that no two layers share one; a score is returned as it is; a callable is
+            wrapped in a `CallableScore`.
+
+    Raises:
+        RegardError: if it is none of these, or a name that is unknown or needs sizes.
+    """
+    check_score(score)
+    if isinstance(score, str):
+        return type(score_by_name(score))()
+    return score if isinstance(score, Score) else CallableScore(score)
+
+
+def resolve_head_score(score: ScoreLike, heads: int, kv_heads: int, head_dim: int) -> Score:
+    """Return the score of a multi-head layer, whose queries and keys are projected already.
+
+    "additive" has only w of eq. 12, one per head, because the projections of the layer are Wq and Wk. "bilinear" is the
+    scaled dot product, because M of eq. 10 is Wq' Wk. A kernel has one bandwidth per head, which is learnable unless
+    the kernel is flat.
+
+    Args:
+        score: a name, a score or a callable.
+        heads: number of query heads.
+        kv_heads: number of heads of keys and values.
+        head_dim: size of a projected query and key.
+
+    Raises:
+        RegardError: as for `resolve_score`, and if the parameters of a score do not fit the heads.
+    """
+    if isinstance(score, str) and score == "additive":
+        return Additive.of_projected(head_dim, heads)
+    if isinstance(score, str) and score == "bilinear":
+        return ScaledDot()
+    if isinstance(score, str) and score in KERNEL_SCORES:
+        return _kernel_of_heads(KERNEL_SCORES[score], heads, head_dim)
+    if isinstance(score, str) and score not in NAMED_SCORES:
+        names = sorted((*NAMED_SCORES, *SIZED_SCORES))
+        repair = "Use one of these names, a module of regard.scores, or any callable (query, key) -> scores."
+        raise RegardError("score", got=repr(score), needed=f"one of {', '.join(names)}", repair=repair)
+    resolved = resolve_score(score)
+    _check_head_parameters(resolved, heads, kv_heads)
+    return resolved
+
+
+def _kernel_of_heads(kernel: type[RadialScore], heads: int, head_dim: int) -> RadialScore:
+    """Return a kernel with an initial bandwidth per head under which weights differ between tokens.
+
+    With the initial projections of tokens of unit variance, |q - k|^2 is about head_dim, with a standard deviation of
+    about sqrt(head_dim). A support of twice the mean distance contains nearly all pairs; outside the support the
+    gradient is 0. A Gaussian of bandwidth head_dim^(1/4) is the scaled dot product up to the norms of the keys (eq. 7).
+    """
+    equation = KERNELS[kernel.kernel_name]
+    bandwidth = torch.full((heads, 1), equation.initial_bandwidth(head_dim))
+    return kernel(bandwidth, learnable=equation.is_differentiable)
+
+
+def _check_head_parameters(score: Score, heads: int, kv_heads: int) -> None:
+    """Raise if the score has parameters per head that do not fit the heads of the layer."""
+    sink = score.sink_logits()
+    if sink is not None and sink.shape != (heads,):
+        raise RegardError(
+            "score",
+            got=f"a sink of shape {tuple(sink.shape)}",
+            needed=f"one logit for each of the {heads} heads",
+            repair=f"Build the score with sink={heads}.",
+        )
+    for part in score.modules():
+        axes = _batch_axes(part)
+        if axes and axes[-1] not in (1, heads):
+            raise RegardError(
+                "score",
+                got=f"{part} with parameters for {axes[-1]} heads",
+                needed=f"parameters for {heads} heads, or shared by all heads",
+                repair=f"Build the score for {heads} heads.",
+            )
+        width = part.bandwidth if isinstance(part, RadialScore) else None
+        if kv_heads != heads and isinstance(width, Tensor) and width.ndim > 1 and width.shape[-1] > 1:
+            raise RegardError(
+                "score",
+                got=f"a bandwidth of shape {tuple(width.shape)} with {kv_heads} key heads for {heads} heads",
+                needed="one bandwidth for all dimensions of a head, because the heads of a group share their keys",
+                repair="Give the bandwidth the shape (dim,) or (heads, 1), or leave kv_heads out.",
+            )
+
+
+def _batch_axes(part: object) -> tuple[int, ...]:
+    """Return the sizes of the parameters of a score before the axes of one token."""
+    if isinstance(part, RadialScore) and isinstance(part.bandwidth, Tensor):
+        return tuple(part.bandwidth.shape[:-1])
+    if isinstance(part, Additive):
+        return tuple(part.weight.shape[:-1])
+    return tuple(part.matrix.shape[:-2]) if isinstance(part, Bilinear) else ()
+
+
+def grouped_problem(pair: PairScore, value: Tensor, options: Options, sink: Tensor | None = None) -> Problem:
+    """Return the problem of query heads with as many heads of keys and values, or fewer.
+
+    Args:
+        pair: query (*batch, heads, queries, dim), key (*batch, kv_heads, keys, dim), parameters per head or shared.
+        value: (*batch, kv_heads, keys, value_dim).
+        options: mask and bias have the batch axes (*batch, heads).
+        sink: (heads,).
+
+    Returns:
+        The problem. With fewer heads of keys its batch axes are (*batch, kv_heads, group), where the keys of a group
+        have size 1 and are not repeated.
+
+    Raises:
+        RegardError: if the mask, the bias or the sink does not fit the heads.
+    """
+    heads, kv_heads = pair.query.shape[-3], value.shape[-3]
+    mask = options.mask
+    if mask is not None and not isinstance(mask, BoundMask):
+        mask = _bind_mask(Mask.expect(mask), pair, value, options.first_query)
+    if heads == kv_heads:
+        return to_problem(pair, value, options._replace(mask=mask), sink)
+    groups = GroupedHeads(heads, kv_heads)
+    if sink is not None and sink.shape != (heads,):
+        raise RegardError(
+            "sink",
+            got=describe(sink),
+            needed=f"one logit for each of the {heads} query heads",
+            repair="Pass a tensor of shape (heads,).",
+        )
+    mask = None if mask is None else mask.map(groups.split)
+    rank = pair.query.ndim
+    bias, layer_bias = groups.split_bias(options.bias, rank), groups.split_bias(options.layer_bias, rank)
+    options = options._replace(mask=mask, bias=bias, layer_bias=layer_bias)
+    sink = None if sink is None else sink.unflatten(-1, (kv_heads, -1))
+    return to_problem(pair.map(groups.split), value.unsqueeze(-3), options, sink)
+
+
+def _bind_mask(mask: Mask, pair: PairScore, value: Tensor, first_query: int | None) -> BoundMask:
+    """Return the mask on the batch axes (*batch, heads) of the queries, for any number of key heads."""
+    batch = pair.query.shape[:-3]
+    for tensor in (pair.key, value, *pair.parameters()):
+        batch = broadcast_batch("key", batch, tensor.shape[:-3])
+    return mask.place(
+        batch=(*batch, pair.query.shape[-3]),
+        queries=pair.query.shape[-2],
+        keys=value.shape[-2],
+        device=value.device,
+        first_query=first_query,
+        has_heads=True,
+    )
+
+
+class GroupedHeads:
+    """Turns tensors with the axis `heads` into tensors with the axes `kv_heads, group`.
+
+    Args:
+        heads: number of query heads, a multiple of kv_heads.
+        kv_heads: number of heads of keys and values.
+    """
+
+    def __init__(self, heads: int, kv_heads: int) -> None:
+        """Store the numbers."""
+        self.heads = heads
+        self.kv_heads = kv_heads
+
+    def split(self, tensor: Tensor) -> Tensor:
+        """Return a tensor whose axis -3 is split into (kv_heads, group).
+
+        Args:
+            tensor: (..., heads, _, _). With fewer heads, those of keys or 1, the axis of the group has size 1.
+        """
+        if tensor.shape[-3] == self.heads:
+            return tensor.unflatten(-3, (self.kv_heads, self.heads // self.kv_heads))
+        return tensor.unsqueeze(-3)
+
+    def split_bias(self, bias: Bias | None, rank: int) -> Bias | None:
+        """Return a bias for grouped heads.
+
+        Args:
+            bias: a tensor or a callable that gives one, broadcastable to (*batch, heads, queries, keys).
+            rank: number of these axes.
+
+        Raises:
+            RegardError: if the axis of heads is neither `heads` nor 1.
+        """
+        if isinstance(bias, Tensor):
+            if bias.ndim <= 2:
+                return bias
+            self._check_head_axis(bias)
+            return self.split(bias.reshape((1,) * (rank - bias.ndim) + bias.shape))
+        if bias is None or not callable(bias):
+            return bias
+
+        def tile(query_positions: Tensor, key_positions: Tensor) -> Tensor:
+            whole = bias(query_positions, key_positions)
+            if not isinstance(whole, Tensor) or whole.ndim <= 2:
+                return whole
+            self._check_head_axis(whole)
+            return self.split(whole)
+
+        return tile
+
+    def _check_head_axis(self, bias: Tensor) -> None:
+        if bias.shape[-3] not in (1, self.heads):
+            raise RegardError(
+                "bias",
+                got=describe(bias),
+                needed=f"{self.heads} heads, or 1, on the axis before queries and keys",
+                repair=f"Give one entry for each of the {self.heads} query heads, not for the heads of keys.",
+            )
+
+
+def check_bias_axes(bias: Bias | None, rank: int) -> None:
+    """Raise if the third axis of a bias from the end could be either the batch or the heads.
+
+    Args:
+        bias: the bias of a call.
+        rank: number of axes of (*batch, heads, queries, keys).
+
+    Raises:
+        RegardError: if a tensor has some of these axes, but not all.
+    """
+    if isinstance(bias, Tensor) and 2 < bias.ndim < rank and bias.shape[-3] != 1:
+        raise RegardError(
+            "bias",
+            got=f"{describe(bias)}, whose first axis can be rows of the batch or heads of the layer",
+            needed="all axes of (*batch, heads, queries, keys), or only queries and keys",
+            repair="Write b[:, None] for one bias per row of the batch, b[None] for one bias per head.",
+        )

@@ -1,0 +1,296 @@
+"""Radial kernels: every fact about each kernel, in one place (eq. 5).
+
+A kernel f enters attention as the score log f, which is minus infinity outside the support: softmax(log f) = f / sum f,
+so eq. 4 is a case of eq. 3. Log f is a function of z = d^2, where d = |q - k| / width. The slope, d log f / dz, is
+what the hand-written backward passes use. Both are finite at z = 0 and at the edge of the support, where automatic
+differentiation of the plain formula is not.
+
+A NaN distance gives a NaN log-kernel and a NaN slope: every condition asks whether a pair is outside the support or at
+the kink, a comparison with NaN is False, and the formula for a pair inside then passes NaN on.
+
+To add a kernel, write a subclass, add it to `KERNELS`, and add a class in `scores/distance.py` that names it.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+
+class Kernel(ABC):
+    """A radial kernel f with f(0) = 1.
+
+    Attributes:
+        name: name of the kernel, also as a score.
+        is_compact: whether f is 0 beyond one width.
+        is_edge_inside: whether a compact kernel includes d = 1.
+        is_differentiable: whether f changes with the distance, so that a bandwidth has a gradient.
+        roughness: integral of K^2 in one dimension, with K = f / (integral of f).
+        variance: integral of d^2 K in one dimension.
+        polynomial: coefficients of f in powers of d inside the support, or None if f is no polynomial.
+        square: the name of the kernel that f^2 is, and its width as a multiple of the width of f; None if there is
+            none.
+    """
+
+    name: str
+    is_compact: ClassVar[bool] = False
+    is_edge_inside: ClassVar[bool] = False
+    is_differentiable: ClassVar[bool] = True
+    roughness: float
+    variance: float
+    polynomial: ClassVar[tuple[float, ...] | None] = None
+    square: tuple[str, float] | None = None
+
+    def log_kernel(self, squared: Tensor, width: Tensor, dtype: torch.dtype) -> Tensor:
+        """Return log f for squared distances and a width; dtype is that of the user's data."""
+        del dtype
+        return self.log_of_ratio(ratio(squared, width))
+
+    @abstractmethod
+    def log_of_ratio(self, z: Tensor) -> Tensor:
+        """Return log f(z); differentiable twice wherever f is."""
+
+    @abstractmethod
+    def slope(self, z: Tensor) -> Tensor:
+        """Return d log f / dz inside the support, and 0 outside and where f has a kink."""
+
+    def initial_bandwidth(self, dim: int) -> float:
+        """Return a bandwidth at which the weights of `dim` unit-variance coordinates differ from the first step on.
+
+        |q - k|^2 is about dim, give or take sqrt(dim), with the initial projections of a layer.
+        """
+        del dim
+        return 1.0
+
+
+class SquaredExponential(Kernel):
+    """f = exp(-rate z): rate 1 is the negative squared distance (eq. 6), rate 1/2 the Gaussian (eq. 5)."""
+
+    def __init__(self, name: str, rate: float) -> None:
+        """Set the name and the rate."""
+        self.name = name
+        self.rate = rate
+        self.variance = 1 / (2 * rate)
+        self.roughness = 1 / (2 * math.sqrt(math.pi * self.variance))
+        self.square = (name, 0.5**0.5)
+
+    def log_of_ratio(self, z: Tensor) -> Tensor:
+        """-rate z."""
+        return z * -self.rate
+
+    def slope(self, z: Tensor) -> Tensor:
+        """-rate."""
+        return torch.full_like(z, -self.rate)
+
+    def initial_bandwidth(self, dim: int) -> float:
+        """dim^(1/4): then a Gaussian is the scaled dot product up to the norms of the keys (eq. 7)."""
+        return dim**0.25
+
+
+class Laplacian(Kernel):
+    """f = exp(-d)."""
+
+    name = "laplacian"
+    roughness = 1 / 4
+    variance = 2.0
+    square = ("laplacian", 0.5)
+
+    def log_of_ratio(self, z: Tensor) -> Tensor:
+        """-sqrt(z)."""
+        return -_root(z)
+
+    def slope(self, z: Tensor) -> Tensor:
+        """-1 / (2 d), and 0 at the kink d = 0."""
+        return -0.5 * _inverse_root(z)
+
+
+class TaperedKernel(Kernel):
+    """A compact kernel that falls to 0 at d = 1: log f where f > 0, minus infinity elsewhere."""
+
+    is_compact = True
+
+    @abstractmethod
+    def values(self, z: Tensor) -> Tensor:
+        """Return f(z) for z in [0, 1)."""
+
+    @abstractmethod
+    def derivative(self, z: Tensor) -> Tensor:
+        """Return f'(z) for z in [0, 1)."""
+
+    def log_of_ratio(self, z: Tensor) -> Tensor:
+        """Return log f inside; the argument of the logarithm is 1 outside, so that no gradient there is NaN."""
+        outside, values = self._support(z)
+        return torch.where(outside, -math.inf, values.log())
+
+    def slope(self, z: Tensor) -> Tensor:
+        """Return f' / f inside, and 0 outside."""
+        outside, values = self._support(z)
+        return torch.where(outside, 0.0, self.derivative(torch.where(outside, 0.0, z)) / values)
+
+    def initial_bandwidth(self, dim: int) -> float:
+        """2 sqrt(dim): the support then holds nearly all pairs; outside of it there is no gradient."""
+        return 2 * math.sqrt(dim)
+
+    def _support(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        outside = z >= 1
+        values = self.values(torch.where(outside, 0.0, z))
+        outside = outside | (values <= 0)
+        return outside, torch.where(outside, 1.0, values)
+
+
+class Boxcar(Kernel):
+    """f = 1 where d <= 1; the edge is inside (eq. 5)."""
+
+    name = "boxcar"
+    is_compact = True
+    is_edge_inside = True
+    is_differentiable = False
+    roughness = 1 / 2
+    variance = 1 / 3
+    polynomial = (1,)
+    square = ("boxcar", 1.0)
+
+    def log_kernel(self, squared: Tensor, width: Tensor, dtype: torch.dtype) -> Tensor:
+        """Compare |q - k| <= width in the dtype of the data.
+
+        sqrt(x^2) is |x| exactly in IEEE arithmetic, and rounding a float32 difference of two half-precision numbers
+        to half precision gives the half-precision difference: so this is that comparison and no other.
+        """
+        outside = squared.sqrt().to(dtype) > width.to(dtype)
+        return torch.where(outside, -math.inf, _zero(squared))
+
+    def log_of_ratio(self, z: Tensor) -> Tensor:
+        """0 inside, minus infinity outside."""
+        return torch.where(z > 1, -math.inf, _zero(z))
+
+    def slope(self, z: Tensor) -> Tensor:
+        """0: the boxcar is flat."""
+        return torch.zeros_like(z)
+
+    def initial_bandwidth(self, dim: int) -> float:
+        """2 sqrt(dim): the support then holds nearly all pairs."""
+        return 2 * math.sqrt(dim)
+
+
+class Triangular(TaperedKernel):
+    """f = 1 - d: the kernel that the chapter calls Epanechnikov (eq. 5)."""
+
+    name = "triangular"
+    roughness = 2 / 3
+    variance = 1 / 6
+    polynomial = (1, -1)
+
+    def values(self, z: Tensor) -> Tensor:
+        """1 - sqrt(z)."""
+        return 1 - _root(z)
+
+    def derivative(self, z: Tensor) -> Tensor:
+        """-1 / (2 d), and 0 at the kink d = 0."""
+        return -0.5 * _inverse_root(z)
+
+
+class Epanechnikov(TaperedKernel):
+    """f = 1 - d^2: the kernel that statistics calls Epanechnikov."""
+
+    name = "epanechnikov"
+    roughness = 3 / 5
+    variance = 1 / 5
+    polynomial = (1, 0, -1)
+    square = ("biweight", 1.0)
+
+    def values(self, z: Tensor) -> Tensor:
+        """1 - z."""
+        return 1 - z
+
+    def derivative(self, z: Tensor) -> Tensor:
+        """-1."""
+        return torch.full_like(z, -1.0)
+
+
+class Biweight(TaperedKernel):
+    """f = (1 - d^2)^2."""
+
+    name = "biweight"
+    roughness = 5 / 7
+    variance = 1 / 7
+    polynomial = (1, 0, -2, 0, 1)
+
+    def values(self, z: Tensor) -> Tensor:
+        """(1 - z)^2."""
+        return (1 - z).square()
+
+    def derivative(self, z: Tensor) -> Tensor:
+        """-2 (1 - z)."""
+        return -2 * (1 - z)
+
+
+class Tricube(TaperedKernel):
+    """f = (1 - d^3)^3."""
+
+    name = "tricube"
+    roughness = 175 / 247
+    variance = 35 / 243
+    polynomial = (1, 0, 0, -3, 0, 0, 3, 0, 0, -1)
+
+    def values(self, z: Tensor) -> Tensor:
+        """(1 - z sqrt(z))^3."""
+        return (1 - z * _root(z)) ** 3
+
+    def derivative(self, z: Tensor) -> Tensor:
+        """-9/2 d (1 - d^3)^2."""
+        return -4.5 * _root(z) * (1 - z * _root(z)).square()
+
+
+class Cosine(TaperedKernel):
+    """f = cos(pi d / 2)."""
+
+    name = "cosine_kernel"
+    roughness = math.pi**2 / 16
+    variance = 1 - 8 / math.pi**2
+
+    def values(self, z: Tensor) -> Tensor:
+        """cos(pi sqrt(z) / 2), written as a sine so that it vanishes accurately at the edge."""
+        return torch.sin((math.pi / 2) * (1 - _root(z)))
+
+    def derivative(self, z: Tensor) -> Tensor:
+        """-pi^2 / 8 sinc(d / 2)."""
+        return (-(math.pi**2) / 8) * torch.sinc(0.5 * _root(z))
+
+
+def ratio(squared: Tensor, width: Tensor) -> Tensor:
+    """Return z = squared / width^2 by two divisions: the square of a tiny width would be 0."""
+    return squared / width / width
+
+
+def _zero(z: Tensor) -> Tensor:
+    """Return 0, or NaN where z is NaN; computed from z, so that autograd returns zeros and not None."""
+    return z.clamp(0.0, 0.0)
+
+
+def _root(z: Tensor) -> Tensor:
+    """Return sqrt(z) with gradient 0 at z = 0, where the true gradient is infinite."""
+    return torch.where(z <= 0, 0.0, torch.where(z <= 0, 1.0, z).sqrt())
+
+
+def _inverse_root(z: Tensor) -> Tensor:
+    """Return 1 / sqrt(z), and 0 at z = 0."""
+    return torch.where(z <= 0, 0.0, torch.where(z <= 0, 1.0, z).rsqrt())
+
+
+KERNELS: dict[str, Kernel] = {
+    kernel.name: kernel
+    for kernel in (
+        SquaredExponential("squared_distance", 1.0),
+        SquaredExponential("gaussian", 0.5),
+        Laplacian(),
+        Boxcar(),
+        Triangular(),
+        Epanechnikov(),
+        Tricube(),
+        Biweight(),
+        Cosine(),
+    )
+}
+"""Every kernel by its name."""

@@ -1,0 +1,304 @@
+"""Which tokens each rank holds, how a sequence is cut and joined, and how ranks compare their arguments.
+
+A span is a slice of consecutive positions in the whole sequence; start and stop are always given.
+"""
+
+import json
+import re
+from collections.abc import Callable, Collection, Sequence
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from regard.checks import check_inputs, check_int
+from regard.errors import RegardError
+from regard.sharding.ring import Ring
+
+if TYPE_CHECKING:
+    from regard.sharding.ring import Group
+
+ORDERS = ("contiguous", "balanced")
+MESSAGE_BYTES = 4096
+MAX_FACT = 200  # characters of a text that ranks compare
+
+Spans = tuple[slice, ...]
+"""The spans that one rank holds, in the order in which it holds them."""
+CallFacts = dict[str, object]
+"""What ranks compare about a call: numbers and texts by name. Of a text the first 200 characters are compared."""
+
+
+def split(tensor: Tensor, ranks: int, order: str = "contiguous", axis: int = -2) -> list[Tensor]:
+    """Cut the tokens of a sequence into one shard for each rank.
+
+    Args:
+        tensor: any tensor.
+        ranks: number of shards.
+        order: "contiguous" cuts the sequence into `ranks` pieces, and rank r holds piece r. "balanced" cuts it into
+            2 * ranks pieces, and rank r holds piece r from the front followed by piece r from the end, so that under a
+            causal mask all ranks have the same work. The sizes of two pieces differ by at most one token.
+        axis: the axis of the tokens.
+
+    Returns:
+        The shards, in the order of the ranks.
+
+    Raises:
+        RegardError: if `order` is unknown, or `ranks` is not an integer of at least 1.
+
+    >>> [shard.tolist() for shard in split(torch.arange(8), 2, "balanced", axis=0)]
+    [[0, 1, 6, 7], [2, 3, 4, 5]]
+    """
+    check_order(order)
+    _check_ranks(ranks)
+    if order == "contiguous":
+        return list(tensor.tensor_split(ranks, axis))
+    pieces = tensor.tensor_split(2 * ranks, axis)
+    return [torch.cat([pieces[rank], pieces[-1 - rank]], axis) for rank in range(ranks)]
+
+
+def join(shards: Sequence[Tensor], order: str = "contiguous", axis: int = -2) -> Tensor:
+    """Return the whole sequence from the shards of all ranks; the inverse of `split`.
+
+    Args:
+        shards: the shards, in the order of the ranks.
+        order: the order with which `split` cut the sequence.
+        axis: the axis of the tokens.
+
+    Returns:
+        The sequence.
+
+    Raises:
+        RegardError: if `order` is unknown, if there are no shards, or if balanced shards have other sizes than `split`
+            gives them.
+
+    >>> join([torch.tensor([0, 1, 6, 7]), torch.tensor([2, 3, 4, 5])], "balanced", axis=0).tolist()
+    [0, 1, 2, 3, 4, 5, 6, 7]
+    """
+    check_order(order)
+    _check_ranks(len(shards))
+    spans = spans_of([shard.shape[axis] for shard in shards], order, "shards")
+    placed = [
+        (span.start, piece)
+        for shard, own in zip(shards, spans, strict=True)
+        for span, piece in zip(own, shard.split([span.stop - span.start for span in own], axis), strict=True)
+    ]
+    return torch.cat([piece for _, piece in sorted(placed, key=lambda pair: pair[0])] or list(shards), axis)
+
+
+class Layout(NamedTuple):
+    """Which tokens each rank of a call holds.
+
+    Attributes:
+        ring: the ranks.
+        query_spans: for each rank, the spans of its queries.
+        key_spans: for each rank, the spans of its keys.
+    """
+
+    ring: Ring
+    query_spans: tuple[Spans, ...]
+    key_spans: tuple[Spans, ...]
+
+    @classmethod
+    def gather(
+        cls, group: "Group", order: str, query: Tensor, key: Tensor, value: Tensor, options: dict[str, str]
+    ) -> "Layout":
+        """Check the inputs of this rank, compare them with those of all ranks, and return who holds which tokens.
+
+        Args:
+            group: a process group, or a DeviceMesh with one axis.
+            order: "contiguous" or "balanced".
+            query: (*batch, own queries, query_dim).
+            key: (*batch, own keys, key_dim).
+            value: (*batch, own keys, value_dim).
+            options: texts that describe the other arguments; they must be equal on all ranks.
+
+        Returns:
+            The layout, the same on every rank.
+
+        Raises:
+            RegardError: on every rank, if an argument does not fit on one of them or if the ranks' arguments differ.
+        """
+        ring = Ring.of(group)
+        device = query.device if isinstance(query, Tensor) else torch.device("cpu")
+        try:
+            check_order(order)
+            check_inputs(query, key, value)
+        except RegardError as error:
+            report_error(ring, error, device)
+            raise
+        facts: CallFacts = {"queries": query.shape[-2], "keys": key.shape[-2], "order": order}
+        for name, tensor in (("query", query), ("key", key), ("value", value)):
+            facts[name] = _describe_tokens(tensor)
+        # Device indices differ between ranks.
+        facts |= {name: re.sub(r" on (\w+):\d+", r" on \1", text) for name, text in options.items()}
+        facts["gradients"] = "enabled" if torch.is_grad_enabled() else "disabled"
+        counts = "queries", "keys"
+        of_ranks = check_agreement(ring, facts, counts, device)
+        spans = [tuple(spans_of([_as_int(facts[name]) for facts in of_ranks], order, name)) for name in counts]
+        return cls(ring, *spans)
+
+    @property
+    def queries(self) -> list[int]:
+        """Number of queries of each rank."""
+        return [_num_tokens(spans) for spans in self.query_spans]
+
+    @property
+    def keys(self) -> list[int]:
+        """Number of keys of each rank."""
+        return [_num_tokens(spans) for spans in self.key_spans]
+
+    def prepare_query(self, prepare: Callable[[Tensor, int], Tensor], query: Tensor) -> Tensor:
+        """Return this rank's queries after a score's `prepare_query`, at their positions in the whole sequence."""
+        return _prepare_spans(prepare, query, self.query_spans[self.ring.rank])
+
+    def prepare_key(self, prepare: Callable[[Tensor, int], Tensor], key: Tensor) -> Tensor:
+        """Return this rank's keys after a score's `prepare_key`, at their positions in the whole sequence."""
+        return _prepare_spans(prepare, key, self.key_spans[self.ring.rank])
+
+
+def spans_of(sizes: Sequence[int], order: str, argument: str) -> list[Spans]:
+    """Return the spans that each rank holds; a rank without tokens has none.
+
+    Args:
+        sizes: number of tokens of each rank. Contiguous shards may have any sizes.
+        order: "contiguous" or "balanced".
+        argument: the argument that an error names.
+
+    Raises:
+        RegardError: if balanced shards have other sizes than `split` gives them.
+    """
+    ranks, total = len(sizes), sum(sizes)
+    if order == "contiguous":
+        ends = list(accumulate(sizes))
+        return [_join_touching([slice(end - size, end)]) for size, end in zip(sizes, ends, strict=True)]
+    bounds = [0, *accumulate(total // (2 * ranks) + (piece < total % (2 * ranks)) for piece in range(2 * ranks))]
+    pieces = [slice(start, stop) for start, stop in pairwise(bounds)]
+    spans = [_join_touching([pieces[rank], pieces[-1 - rank]]) for rank in range(ranks)]
+    needed = list(map(_num_tokens, spans))
+    if list(sizes) != needed:
+        raise RegardError(
+            argument,
+            got=f"{list(sizes)} tokens on the ranks",
+            needed=f'{needed}, the sizes of order="balanced" for {total} tokens',
+            repair='Cut the sequence with regard.sharding.split(x, ranks, "balanced").',
+        )
+    return spans
+
+
+def local_spans(spans: Spans) -> list[tuple[slice, slice]]:
+    """Return, for each span of a rank, its place among the tokens of the rank and its place in the whole sequence."""
+    found, start = [], 0
+    for span in spans:
+        stop = start + span.stop - span.start
+        found.append((slice(start, stop), span))
+        start = stop
+    return found
+
+
+def check_order(order: object) -> None:
+    """Raise unless `order` is "contiguous" or "balanced"."""
+    if order not in ORDERS:
+        raise RegardError(
+            "order",
+            got=repr(order),
+            needed='"contiguous" or "balanced"',
+            repair='Pass order="balanced" for shards of regard.sharding.split(x, ranks, "balanced").',
+        )
+
+
+def check_agreement(ring: Ring, facts: CallFacts, own: Collection[str], device: torch.device) -> list[CallFacts]:
+    """Exchange the facts of all ranks in one small message and raise the same error on every rank if they differ.
+
+    Without it, a rank whose arguments have other shapes or are invalid would leave the other ranks waiting.
+
+    Args:
+        ring: the ranks.
+        facts: of this rank.
+        own: names of the facts that may differ.
+        device: where the process group expects tensors.
+
+    Returns:
+        The facts of all ranks.
+
+    Raises:
+        RegardError: if a rank reported an error, or if a fact differs.
+    """
+    of_ranks = _all_gather(ring, facts, device)
+    for rank, others in enumerate(of_ranks):
+        if "error" in others:
+            raise RegardError(
+                "group",
+                got=f"an error on rank {rank} ({others['error']})",
+                needed="arguments that are valid on every rank",
+                repair=f"Fix the arguments on rank {rank}; see the error raised there.",
+            )
+    first = of_ranks[0]
+    for rank, others in enumerate(of_ranks):
+        for name in first:
+            if name not in own and others.get(name) != first[name]:
+                raise RegardError(
+                    name,
+                    got=f"{first[name]} on rank 0 and {others.get(name)} on rank {rank}",
+                    needed="the same on all ranks of the group; only the number of tokens may differ",
+                    repair="Pass each rank its shard of one sequence, and the same other arguments on all ranks.",
+                )
+    return of_ranks
+
+
+def report_error(ring: Ring, error: RegardError, device: torch.device) -> None:
+    """Send an error of this rank to the ranks that wait in `check_agreement`."""
+    _all_gather(ring, {"error": f"{error}"}, device)
+
+
+def _all_gather(ring: Ring, facts: CallFacts, device: torch.device) -> list[CallFacts]:
+    short = {name: fact[:MAX_FACT] if isinstance(fact, str) else fact for name, fact in facts.items()}
+    text = json.dumps(short).encode().ljust(MESSAGE_BYTES)
+    message = torch.frombuffer(bytearray(text[:MESSAGE_BYTES]), dtype=torch.uint8).to(device)
+    messages = [torch.empty_like(message) for _ in range(ring.ranks)]
+    dist.all_gather(messages, message, group=ring.group)
+    return [json.loads(bytes(received.tolist())) for received in messages]
+
+
+def _check_ranks(ranks: object) -> None:
+    check_int("ranks", ranks, repair="Pass torch.distributed.get_world_size(group).")
+
+
+def _join_touching(spans: list[slice]) -> Spans:
+    """Return the spans without empty ones; spans that touch become one."""
+    found: list[slice] = []
+    for span in spans:
+        if span.start == span.stop:
+            continue
+        if found and found[-1].stop == span.start:
+            found[-1] = slice(found[-1].start, span.stop)
+        else:
+            found.append(span)
+    return tuple(found)
+
+
+def _prepare_spans(prepare: Callable[[Tensor, int], Tensor], tokens: Tensor, spans: Spans) -> Tensor:
+    if len(spans) <= 1:
+        return prepare(tokens, spans[0].start if spans else 0)
+    return torch.cat([prepare(tokens[..., local, :], span.start) for local, span in local_spans(spans)], dim=-2)
+
+
+def _num_tokens(spans: Spans) -> int:
+    return sum(span.stop - span.start for span in spans)
+
+
+def _describe_tokens(tensor: Tensor) -> str:
+    """Describe a tensor without its number of tokens.
+
+    Whether it requires a gradient is part of it, because ranks exchange tensors in the backward pass too.
+    """
+    *batch, _, dim = tensor.shape
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    gradient = " with a gradient" if tensor.requires_grad and torch.is_grad_enabled() else ""
+    return f"{dtype} ({', '.join(map(str, [*batch, 'tokens', dim]))}) on {tensor.device.type}{gradient}"
+
+
+def _as_int(fact: object) -> int:
+    assert isinstance(fact, int)
+    return fact

@@ -1,0 +1,92 @@
+"""why tells what attend would do, what it promises, and what speaks against the others."""
+
+import pytest
+import torch
+from tests.refuses import refuses
+
+import regard
+from regard.backends.blocked.additive import TANH_ERROR
+from regard.backends.fused.additive import plan
+from regard.backends.fused.additive.lift import lift_for
+from regard.backends.fused.additive.plan import EXACT_ERROR
+from regard.testing import dispatch_log
+
+TOKENS = torch.randn(2, 7, 4)
+EPS = torch.finfo(torch.float32).eps
+
+
+def test_it_prints_one_line_for_each_thing_it_knows():
+    text = str(regard.why(TOKENS, TOKENS, TOKENS, "gaussian"))
+    assert text.splitlines() == [
+        "backend: reference",
+        "  error of a score: the rounding of float32, in which scores, softmax and sums are formed",
+        "  not torch: it knows dot products only",
+        "  not triton: reference is faster here, or was asked for",
+        "  not blocked: reference is faster here, or was asked for",
+    ]
+
+
+@pytest.mark.parametrize(("backend", "units"), [("blocked", TANH_ERROR), ("reference", 1.0), ("triton", EXACT_ERROR)])
+def test_it_states_the_bound_of_an_additive_score_for_each_tanh_and_for_the_sum(backend, units):
+    score = regard.scores.Additive(4, 4, 8)
+    bound = regard.why(TOKENS, TOKENS, TOKENS, score, backend=backend).bound
+    total = units * EPS * score.weight.abs().sum().item()
+    assert bound == f"at most {units * EPS:.2g} for each tanh, {total:.2g} for the sum over hidden units"
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+def test_it_states_rank_range_and_what_lies_beyond_where_tanh_is_lifted(monkeypatch, gradient):
+    """For the kernels of a GPU, asked for by name, here those that Triton's interpreter would run."""
+    monkeypatch.setattr(plan, "LEAST_WORK", 1)
+    score = regard.scores.Additive.of_projected(4)
+    score.reach.update(2.0, 2.0)
+    query, key = 0.1 * torch.ones(128, 4), 0.1 * torch.ones(200, 4)
+    query[3], key[:20, 1] = 2.5, -2.1
+    with torch.set_grad_enabled(gradient):
+        bound = regard.why(query, key, key, score, backend="triton", tolerance=2e-3).bound
+    lift = lift_for(2.0, 2.0, 2e-3, gradient)
+    each = max(lift.value_error, lift.slope_error) if gradient else lift.value_error
+    assert each <= 2e-3
+    total = each * score.weight.abs().sum().item()
+    assert bound == (
+        f"at most {each:.2g} for each tanh, {total:.2g} for the sum over hidden units; tanh as {lift.rank} products a "
+        "hidden unit in the range of queries up to 2, keys up to 2: 0.78% and 10.00% of the tokens have activations "
+        "beyond it, corrected one by one"
+    )
+
+
+def test_padding_is_not_counted_among_what_lies_beyond(monkeypatch):
+    monkeypatch.setattr(plan, "LEAST_WORK", 1)
+    score = regard.scores.Additive.of_projected(4)
+    score.reach.update(2.0, 2.0)
+    query, key = 0.1 * torch.ones(1, 128, 4), 0.1 * torch.ones(1, 200, 4)
+    key[:, 150:] = 1e6
+    told = regard.why(
+        query, key, key, score, regard.Mask.lengths(torch.tensor([150])), backend="triton", tolerance=2e-3
+    )
+    assert "0.00% and 0.00% of the tokens have activations beyond it" in told.bound
+
+
+def test_a_tolerance_that_no_lift_keeps_is_answered_by_the_exact_bound():
+    tokens, score = torch.randn(128, 4), regard.scores.Additive(4, 4, 8)
+    bound = regard.why(tokens, tokens, tokens, score, backend="triton", tolerance=1e-5).bound
+    assert bound.startswith(f"at most {EXACT_ERROR * EPS:.2g} for each tanh")
+    assert "products" not in bound
+
+
+def test_a_sink_needs_log_mass_and_so_another_backend_than_torch():
+    record = regard.why(TOKENS, TOKENS, TOKENS, regard.scores.ScaledDot(sink=2))
+    assert record.backend == "reference"
+    assert record.refusals["torch"] == "it does not return log_mass"
+
+
+def test_it_pools_nothing():
+    with dispatch_log() as ran:
+        regard.why(TOKENS, TOKENS, TOKENS)
+    assert ran == []
+
+
+def test_it_refuses_what_attend_refuses():
+    for backend in ("torch", "nowhere"):
+        with refuses("backend"):
+            regard.why(TOKENS, TOKENS, TOKENS, "gaussian", backend=backend)
