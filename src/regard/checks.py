@@ -102,6 +102,8 @@ def check_inputs(query: Tensor, key: Tensor, value: Tensor) -> bool:
 
     query: (*batch, queries, query_dim), key: (*batch, keys, key_dim), value: (*batch, keys, value_dim).
     """
+    if _fit_with_one_batch(query, key, value):
+        return True
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         check_tensor(name, tensor)
     batch = query.shape[:-2]
@@ -117,6 +119,24 @@ def check_inputs(query: Tensor, key: Tensor, value: Tensor) -> bool:
             repair="Pass the values that belong to these keys, in the same order.",
         )
     return query.shape[:-2] == key.shape[:-2] == value.shape[:-2]
+
+
+def _fit_with_one_batch(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Return whether the inputs fit together and have equal batch axes: a fast test for most calls."""
+    if not (isinstance(query, Tensor) and isinstance(key, Tensor) and isinstance(value, Tensor)):
+        return False
+    if query.is_nested or key.is_nested or value.is_nested:
+        return False
+    queries, keys = query.shape, key.shape
+    return (
+        len(queries) == len(keys) >= 2
+        and queries[:-2] == keys[:-2]
+        and value.shape[:-1] == keys[:-1]
+        and query.dtype == key.dtype == value.dtype
+        and query.dtype in FLOATS
+        and query.device == key.device == value.device
+        and query.layout == key.layout == value.layout == torch.strided
+    )
 
 
 def is_ragged(tensor: Tensor) -> bool:

@@ -10,7 +10,7 @@ from regard.backends.base import Bias, Problem
 from regard.checks import FLOATS, broadcasts, check_inputs, common_batch, describe, is_autocast, is_cast
 from regard.errors import RegardError
 from regard.masks import Mask
-from regard.masks.bound import BoundMask
+from regard.masks.bound import BoundMask, without_full_bands
 from regard.scores.base import CallablePair, PairScore, Score
 from regard.scores.names import NAMED, ScoreLike, check_score, score_by_name
 from regard.torch_compat import is_any_autocast
@@ -48,7 +48,7 @@ def prepare(query: Tensor, key: Tensor, value: Tensor, score: ScoreLike, options
         score: a name, a score or a callable.
         options: the other arguments.
     """
-    has_one_batch = _fit_plainly(query, key, value) or check_inputs(query, key, value)
+    has_one_batch = check_inputs(query, key, value)
     if isinstance(score, str):
         score = NAMED.get(score) or score_by_name(score)
     elif not isinstance(score, Score):
@@ -56,30 +56,12 @@ def prepare(query: Tensor, key: Tensor, value: Tensor, score: ScoreLike, options
         query, key, value = to_autocast(query), to_autocast(key), to_autocast(value)
         checked = checked_callable(under_autocast(score, query.device), common_batch(query, key, value))
         return to_problem(CallablePair(query, key, checked), value, options)
-    if is_any_autocast() and is_autocast(query.device):
+    if is_any_autocast():
         query, key, value = to_autocast(query, score), to_autocast(key, score), to_autocast(value)
     pair = score.pair(score.prepare_query(query), score.prepare_key(key))
     # Only preparation and parameters of a score can give tokens other batch axes.
     has_one_batch = has_one_batch and pair.query is query and pair.key is key and len(pair.parameters()) == 0
     return to_problem(pair, value, options, score.sink_logits(), has_one_batch=has_one_batch)
-
-
-def _fit_plainly(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Return whether the inputs fit together and have equal batch axes: a fast test for the common case."""
-    if not (isinstance(query, Tensor) and isinstance(key, Tensor) and isinstance(value, Tensor)):
-        return False
-    if query.is_nested or key.is_nested or value.is_nested:
-        return False
-    queries, keys = query.shape, key.shape
-    return (
-        len(queries) == len(keys) >= 2
-        and queries[:-2] == keys[:-2]
-        and value.shape[:-1] == keys[:-1]
-        and query.dtype == key.dtype == value.dtype
-        and query.dtype in FLOATS
-        and query.device == key.device == value.device
-        and query.layout == key.layout == value.layout == torch.strided
-    )
 
 
 def to_problem(
@@ -106,6 +88,8 @@ def to_problem(
             mask = Mask.expect(mask).place(
                 batch=batch, queries=queries, keys=keys, device=device, first_query=first_query
             )
+        if mask is not None:
+            mask = without_full_bands(mask, queries, keys)
         shape = (*batch, queries, keys)
         biases = [_checked_bias(given, shape, device) for given in (bias, layer_bias) if given is not None]
         bias = _sum_of_biases(biases, first) if biases else None
@@ -179,9 +163,9 @@ def to_autocast(tensor: Tensor, score: object = None) -> Tensor:
 
     score: the score of a query or key; not given for a value. Tokens stay as they are if its can_round_tokens is False.
     """
-    if isinstance(score, Score) and not score.can_round_tokens:
+    if not is_any_autocast() or not is_cast(tensor) or (isinstance(score, Score) and not score.can_round_tokens):
         return tensor
-    return tensor.to(torch.get_autocast_dtype(tensor.device.type)) if is_cast(tensor) else tensor
+    return tensor.to(torch.get_autocast_dtype(tensor.device.type))
 
 
 def _checked_bias(bias: Bias, shape: tuple[int, ...], device: torch.device) -> Bias:

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from regard.backends import varlen
 from regard.backends.base import Backend, Bias, Need, Plan, Problem, Refusal, Result
-from regard.checks import broadcasts
+from regard.checks import broadcasts, common_batch
 from regard.masks.bound import BoundMask
 from regard.scores.dot import DotPair
 from regard.torch_compat import in_functorch, is_traced, untracked
@@ -18,8 +18,8 @@ from regard.torch_compat import in_functorch, is_traced, untracked
 MAX_MASK_ENTRIES = 2**24
 # With fewer keys than this, and without a mask, torch's CPU kernel answers a NaN query by 0.
 MIN_KEYS = 16
-# Masks for such short calls, by dtype.
-_zero_masks: dict[torch.dtype, Tensor] = {}
+# Masks for such short calls, by dtype and sizes; there are few, because causal ones have no more queries than keys.
+_short_masks: dict[tuple[torch.dtype, int, int], Tensor] = {}
 
 
 class Sdpa(Backend):
@@ -145,14 +145,15 @@ def _is_short(key: Tensor) -> bool:
 
 def _short_mask(query: Tensor, key: Tensor, causal: bool) -> Tensor:
     """Return a mask that hides no more than the call hides already, see MIN_KEYS."""
-    queries, keys, to = query.shape[-2], key.shape[-2], {"dtype": key.dtype, "device": key.device}
-    if causal:
-        return torch.full((1, 1, queries, keys), -math.inf, **to).triu_(1)
-    mask = _zero_masks.get(key.dtype) if type(key) is Tensor else None
+    queries, keys = (query.shape[-2], key.shape[-2]) if causal else (1, 1)
+    name, is_kept = (key.dtype, queries, keys), type(key) is Tensor and queries <= MIN_KEYS
+    mask = _short_masks.get(name) if is_kept else None
     if mask is None:
-        mask = untracked(lambda: torch.zeros((1, 1, 1, 1), **to))
-        if not is_traced():  # a tensor made under a mode of torch belongs to that mode
-            _zero_masks[key.dtype] = mask
+        to = {"dtype": key.dtype, "device": key.device}
+        hidden = -math.inf if causal else 0.0
+        mask = untracked(lambda: torch.full((1, 1, queries, keys), hidden, **to).triu_(1))
+        if is_kept and not is_traced():  # a tensor made under a mode of torch belongs to that mode
+            _short_masks[name] = mask
     return mask
 
 
@@ -213,7 +214,6 @@ def _is_per_pair(mask: BoundMask, bias: Bias | None) -> bool:
 
 
 def _mask_entries(problem: Problem, mask: BoundMask) -> int:
-    shapes = [tensor.shape[:-2] for tensor in mask.tensors()]
-    if isinstance(problem.bias, Tensor):
-        shapes.append(problem.bias.shape[:-2])
-    return math.prod(torch.broadcast_shapes(*shapes)) * problem.queries * problem.keys
+    tensors = mask.tensors() + ([problem.bias] if isinstance(problem.bias, Tensor) else [])
+    batch = common_batch(*tensors, argument="mask") if tensors else ()
+    return math.prod(batch) * problem.queries * problem.keys

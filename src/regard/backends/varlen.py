@@ -62,22 +62,30 @@ def plan(problem: Problem, pool: Pool) -> Callable[[Problem], Result] | None:
     pair, value, mask = problem.pair, problem.value, problem.mask
     if mask is None or problem.bias is not None or not isinstance(pair, DotPair) or pair.scale <= 0:
         return None
+    on_gpu = value.device.type == DEVICE
+    if not on_gpu and not _has_long_examples(problem):
+        return None
     lengths, causal = key_condition(mask)
     if type(lengths) is not Lengths or lengths.lengths.shape[1:].numel() != 1 or has_empty(pair.query, pair.key, value):
         return None
-    if value.device.type == DEVICE:
-        line = _line_of(problem, causal)
-        return None if line is None else partial(_run_line, line, lengths, causal)
-    return _plan_examples(problem, lengths, causal, pool)
+    if not on_gpu:
+        return _plan_examples(problem, lengths, causal, pool)
+    line = _line_of(problem, causal)
+    return None if line is None else partial(_run_line, line, lengths, causal)
+
+
+def _has_long_examples(problem: Problem) -> bool:
+    """Return whether a CPU call for each example pays."""
+    query, value = problem.pair.query, problem.value
+    if not can_read_values(value) or value.ndim < 3:  # first, because a traced program must not depend on its sizes
+        return False
+    pairs = query.shape[1:-1].numel() * value.shape[-2]
+    return pairs >= MIN_EXAMPLE_PAIRS[needs_grad(query, problem.pair.key, value)]
 
 
 def _plan_examples(problem: Problem, mask: Lengths, causal: bool, pool: Pool) -> Callable[[Problem], Result] | None:
     pair, value = problem.pair, problem.value
-    if not can_read_values(value) or value.ndim < 3:  # first, because a traced program must not depend on its sizes
-        return None
-    batch, pairs = value.shape[0], pair.query.shape[1:-1].numel() * value.shape[-2]
-    if pairs < MIN_EXAMPLE_PAIRS[needs_grad(pair.query, pair.key, value)]:
-        return None
+    batch = value.shape[0]
     if not pair.query.shape[0] == pair.key.shape[0] == batch:
         return None
     lengths = mask.lengths.flatten().long().clamp(0, value.shape[-2]).tolist()  # a uint8 cannot hold every bound

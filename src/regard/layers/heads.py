@@ -158,8 +158,9 @@ def grouped_problem(pair: PairScore, value: Tensor, options: Options, sink: Tens
     mask = options.mask
     if mask is not None and not isinstance(mask, BoundMask):
         mask = _bind_mask(Mask.expect(mask), pair, value, options.first_query)
+        options = options._replace(mask=mask)
     if heads == kv_heads:
-        return to_problem(pair, value, options._replace(mask=mask), sink)
+        return to_problem(pair, value, options, sink)
     groups = GroupedHeads(heads, kv_heads)
     if sink is not None and sink.shape != (heads,):
         raise RegardError(

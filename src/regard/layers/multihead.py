@@ -381,7 +381,8 @@ class MultiHeadAttention(nn.Module):
         key = query if key is None else key
         query, key, value = self.input(query, key, key if value is None else value)
         score = self.score
-        return self._problem(score.prepare_query(query), score.prepare_key(key), value, Options(mask, bias), share)
+        options = self._options(mask, bias)
+        return self._problem(score.prepare_query(query), score.prepare_key(key), value, options, share)
 
     def _memory_problem(self, query: Tensor, memory: Memory, bias: Bias | None, *, share: bool = True) -> Problem:
         """Return the problem of one recall, from the tokens of its queries."""
@@ -390,9 +391,16 @@ class MultiHeadAttention(nn.Module):
         query, _, _ = self.input(query, None, None)
         self._check_memory(query, memory)
         first = memory.keys - query.shape[-2]
-        query = self.score.prepare_query(query, first)
-        options = Options(memory.mask, bias, first_query=first, padding_is_zero=memory.padding_is_zero)
-        return self._problem(query, to_autocast(memory.key, self.score), to_autocast(memory.value), options, share)
+        score, options = self.score, self._options(memory.mask, bias, first, memory.padding_is_zero)
+        query, key = score.prepare_query(query, first), to_autocast(memory.key, score)
+        return self._problem(query, key, to_autocast(memory.value), options, share)
+
+    def _options(
+        self, mask: Mask | None, bias: Bias | None, first_query: int | None = None, padding_is_zero: bool = False
+    ) -> Options:
+        """Return the options of one call, with those of the layer."""
+        dropout = self.dropout if self.training else 0.0
+        return Options(mask, bias, self.position_bias, dropout, None, first_query, padding_is_zero)
 
     def _problem(self, query: Tensor, key: Tensor, value: Tensor, options: Options, share: bool) -> Problem:
         """Return the problem of prepared heads; without `share`, keys and values are repeated for each query head."""
@@ -400,9 +408,8 @@ class MultiHeadAttention(nn.Module):
             group = self.heads // self.kv_heads
             key, value = (x if x.shape[-3] == self.heads else x.repeat_interleave(group, -3) for x in (key, value))
         check_bias_axes(options.bias, query.ndim)
-        dropout = self.dropout if self.training else 0.0
-        options = options._replace(layer_bias=self.position_bias, dropout=dropout)
-        return grouped_problem(self.score.pair(query, key), value, options, self.score.sink_logits())
+        score = self.score
+        return grouped_problem(score.pair(query, key), value, options, score.sink_logits())
 
     def _attend_on_shards(
         self,
@@ -420,11 +427,10 @@ class MultiHeadAttention(nn.Module):
         key = query if key is None else key
         tokens = (query, key, key if value is None else value)
         check_bias_axes(bias, query.ndim + 1)
-        dropout = self.dropout if self.training else 0.0
         return pool_shards(
             tokens,
             self.score,
-            Options(mask, bias, self.position_bias, dropout),
+            self._options(mask, bias),
             group=group,
             order=order,
             project=self.input,
@@ -457,7 +463,10 @@ class MultiHeadAttention(nn.Module):
                 repair="Pass what remember of this layer returned.",
             )
         memory.check_owner(self)
-        check_inputs(query[..., :1, :, :], memory.key[..., :1, :, :], memory.value[..., :1, :, :])
+        tokens = query, memory.key, memory.value
+        if self.kv_heads != self.heads:
+            tokens = tuple(x[..., :1, :, :] for x in tokens)
+        check_inputs(*tokens)
 
     def extra_repr(self) -> str:
         """Return what the submodules do not show."""

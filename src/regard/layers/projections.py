@@ -118,10 +118,10 @@ class QKVProjection(nn.Module):
     def _project(self, index: int, tokens: Tensor) -> Tensor:
         weight = self.weight if self.packed else getattr(self, f"{NAMES[index]}_weight")
         self._check(index, tokens, weight)
-        first = sum(self.outputs[:index])
-        rows = slice(first, first + self.outputs[index])
-        bias = None if self.bias is None else self.bias[rows]
-        projected = functional.linear(tokens, weight[rows] if self.packed else weight, bias)
+        first, count, bias = sum(self.outputs[:index]), self.outputs[index], self.bias
+        if self.packed:
+            weight = weight.narrow(0, first, count)
+        projected = functional.linear(tokens, weight, None if bias is None else bias.narrow(0, first, count))
         return _split_heads(projected, self.heads[index], self.head_dims[index])
 
     def _project_key_value(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:

@@ -406,6 +406,24 @@ def negate(mask: BoundMask) -> BoundMask:
     return Not(mask)
 
 
+def without_full_bands(mask: BoundMask, queries: int, keys: int) -> BoundMask | None:
+    """Return the mask without bands that allow every pair; None if nothing is left.
+
+    A decoder's step, one query at the end of the keys, sees all of them, so it needs no causal mask.
+    """
+    if torch.compiler.is_compiling() or not isinstance(keys, int):  # symbolic sizes must not decide
+        return mask
+    if isinstance(mask, And):
+        left, right = (without_full_bands(part, queries, keys) for part in (mask.left, mask.right))
+        return right if left is None else left if right is None else mask
+    if not isinstance(mask, Band):
+        return mask
+    # From the last query to the first key, and from the first query to the last key.
+    reaches_first, reaches_last = 1 - queries, keys - 1
+    is_full = (mask.low is None or mask.low <= reaches_first) and (mask.high is None or mask.high >= reaches_last)
+    return None if is_full else mask
+
+
 def key_condition(mask: BoundMask) -> tuple[Lengths | Dense | None, bool]:
     """Return the one condition on keys that a mask consists of, and whether the mask is causal beside it."""
     if type(mask) is And:
