@@ -24,7 +24,7 @@ class Area(NamedTuple):
 AREAS = {
     "operator": Area(("tests/stress/any_call.py",), 45_000, 5),
     "masks": Area(("tests/masks/test_bound.py",), 21_000, 7),
-    "hull and merge": Area(("tests/pooling/test_attend.py", "tests/pooling/test_merge.py"), 16_000, 4),
+    "hull and merge": Area(("tests/attention/test_attend.py", "tests/attention/test_merge.py"), 16_000, 4),
     "bad input": Area(("tests/contracts/test_bad_input.py",), 16_000, 5),
     "files": Area(
         (
