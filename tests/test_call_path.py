@@ -54,11 +54,11 @@ def calls() -> dict[str, Callable[[], object]]:
     ("name", "most"),
     [
         ("scaled dot", 7),
-        ("lengths", 11),
-        ("additive", 9),
+        ("lengths", 9),
+        ("additive", 8),
         ("weights", 9),
-        ("additive layer", 12),
-        ("recall of one token", 12),
+        ("additive layer", 10),
+        ("recall of one token", 10),
     ],
 )
 def test_call_enters_few_files(name, most):

@@ -266,7 +266,7 @@ _LIMITS: dict[str, tuple[object, str]] = {
     "few_queries": (dispatch, "FEW_QUERIES"),
     "mask_entries": (sdpa, "MAX_MASK_ENTRIES"),
     "varlen_pairs": (varlen, "MIN_PAIRS"),
-    "example_pairs": (varlen, "MIN_EXAMPLE_PAIRS"),
+    "example_pairs": (sdpa, "MIN_EXAMPLE_PAIRS"),
 }
 
 

@@ -13,8 +13,6 @@ from torch._library.custom_ops import CustomOpDef as CustomOpDef
 from torch.autograd import forward_ad
 
 Made = TypeVar("Made")
-# Entries of one cache. A decoder asks for one more key at each step, so old entries are of no use.
-MAX_CACHED = 8
 _VIEWS = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
 _PRE_DISPATCH = torch._C.DispatchKey.PreDispatch
 
@@ -92,23 +90,6 @@ def outside_modes(make: Callable[[], Made]) -> Made:
 def untracked(make: Callable[[], Made]) -> Made:
     """Return make(), outside of modes unless the call is traced: what a later call may use as well."""
     return make() if is_traced() else outside_modes(make)
-
-
-def cached(cache: dict[Any, Any], name: object, device: torch.device, make: Callable[[], Made]) -> Made:
-    """Return make(), computed once for each name and CUDA stream.
-
-    Nothing is cached while torch traces or transforms the call or captures a CUDA graph: a captured graph computes it
-    again at each replay.
-    """
-    stream = stream_of(device)
-    if stream is None or is_traced():
-        return make()
-    found = cache.get((name, stream))
-    if found is None:
-        if len(cache) >= MAX_CACHED:
-            cache.clear()
-        found = cache[name, stream] = outside_modes(make)
-    return found
 
 
 def aten(name: str) -> Any:

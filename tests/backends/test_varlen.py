@@ -917,7 +917,7 @@ def test_small_examples_are_one_call(gradient, causal, calls):
     for least, expected in ((pairs, [3, 11]), (pairs + 1, [TOKENS])):
         limits = (2**30, least) if gradient else (least, 2**30)
         # Undone before the fixtures, one of which sets the same constant.
-        with torch.set_grad_enabled(gradient), mock.patch.object(varlen, "MIN_EXAMPLE_PAIRS", limits):
+        with torch.set_grad_enabled(gradient), mock.patch.object(sdpa, "MIN_EXAMPLE_PAIRS", limits):
             attend(tokens, mask)
         assert keys_of(calls) == expected
         calls.clear()

@@ -12,9 +12,8 @@ from tests.refuses import refuses
 from torch._subclasses import FakeTensorMode
 
 import regard
-from regard import torch_compat
 from regard.masks import Mask, bound
-from regard.torch_compat import MAX_CACHED
+from regard.masks.bound import MAX_CACHED
 
 CPU = torch.device("cpu")
 B, H, Q, K = 2, 3, 5, 7
@@ -312,7 +311,8 @@ def test_a_matrix_that_changes_is_read_anew(constructor):
 
 def test_each_stream_has_its_own_bound_mask(monkeypatch):
     mask, stream = CACHED["lengths"](), [0]
-    monkeypatch.setattr(torch_compat, "stream_of", lambda device: stream[0])
+    monkeypatch.setattr(bound, "DEVICE_WITH_STREAMS", "cpu")
+    monkeypatch.setattr(bound, "stream_of", lambda device: stream[0])
     first = place(mask)
     stream[0] = 7
     second = place(mask)
@@ -324,7 +324,8 @@ def test_each_stream_has_its_own_bound_mask(monkeypatch):
 
 def test_a_captured_graph_neither_reads_nor_fills_the_cache(monkeypatch):
     used, unused, stream = CACHED["lengths"](), CACHED["lengths"](), [0]
-    monkeypatch.setattr(torch_compat, "stream_of", lambda device: stream[0])
+    monkeypatch.setattr(bound, "DEVICE_WITH_STREAMS", "cpu")
+    monkeypatch.setattr(bound, "stream_of", lambda device: stream[0])
     first = place(used)
     stream[0] = None
     assert place(used) is not first

@@ -84,15 +84,15 @@ def to_problem(
     if mask is not None or bias is not None or layer_bias is not None:
         queries, keys, device = pair.query.shape[-2], value.shape[-2], value.device
         batch = tuple(value.shape[:-2]) if batch is None else batch
-        if mask is not None and not isinstance(mask, BoundMask):
-            mask = Mask.expect(mask).place(
-                batch=batch, queries=queries, keys=keys, device=device, first_query=first_query
-            )
         if mask is not None:
+            if not isinstance(mask, BoundMask):
+                mask = Mask.expect(mask)
+                mask = mask.place(batch=batch, queries=queries, keys=keys, device=device, first_query=first_query)
             mask = without_full_bands(mask, queries, keys)
-        shape = (*batch, queries, keys)
-        biases = [_checked_bias(given, shape, device) for given in (bias, layer_bias) if given is not None]
-        bias = _sum_of_biases(biases, first) if biases else None
+        if bias is not None or layer_bias is not None:
+            shape = (*batch, queries, keys)
+            biases = [_checked_bias(given, shape, device) for given in (bias, layer_bias) if given is not None]
+            bias = _sum_of_biases(biases, first)
     return Problem(pair, value, mask, bias, dropout, tolerance, sink, first, padding_is_zero, has_one_batch)
 
 

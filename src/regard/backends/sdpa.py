@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from regard.backends import varlen
 from regard.backends.base import Backend, Bias, Need, Plan, Problem, Refusal, Result
-from regard.checks import broadcasts, common_batch
+from regard.checks import broadcasts, common_batch, needs_grad
 from regard.masks.bound import BoundMask
 from regard.scores.dot import DotPair
 from regard.torch_compat import in_functorch, is_traced, untracked
@@ -16,6 +16,9 @@ from regard.torch_compat import in_functorch, is_traced, untracked
 # Largest mask that is materialised, and on a CPU the most weights that dropout may hold at once. Above it, memory is no
 # longer linear in tokens.
 MAX_MASK_ENTRIES = 2**24
+# Pairs of tokens of one example from which a CPU call of its own pays, without and with a gradient.
+# `python -m benchmarks dot`.
+MIN_EXAMPLE_PAIRS = (2**17, 2**18)
 # With fewer keys than this, and without a mask, torch's CPU kernel answers a NaN query by 0.
 MIN_KEYS = 16
 # Masks for such short calls, by dtype and sizes; there are few, because causal ones have no more queries than keys.
@@ -48,36 +51,36 @@ class Sdpa(Backend):
         if pair.query.ndim > 4 and not _can_fold(pair.query, pair.key, value):
             return self.refuse("a shared batch axis would be copied")
         if mask is not None and (bias is not None or not causal):
-            without_padding = varlen.plan(problem, _pool)
-            if without_padding is not None:
-                return Plan(self.name, without_padding, reads_padding=False)
+            if bias is None and (value.device.type == varlen.DEVICE or _has_long_examples(problem)):
+                without_padding = varlen.plan(problem, _pool)
+                if without_padding is not None:
+                    return Plan(self.name, without_padding, reads_padding=False)
             if _is_per_pair(mask, bias) and (entries := _mask_entries(problem, mask)) > MAX_MASK_ENTRIES:
                 return self.refuse(
                     f"the mask would be materialised with {entries} entries, more than {MAX_MASK_ENTRIES}"
                 )
-        return _PLAN
+            return _PLAN
+        return _PLAN_WITHOUT_PADDING
 
 
 def _run(problem: Problem) -> Result:
     mask = problem.mask
     if problem.bias is None and (mask is None or mask.is_causal):
         return Result(_pool(problem, mask is not None))
-    found = _attn_mask(problem)
-    if found is None:
-        return Result(_pool(problem, False))
-    allowed, empty = found
+    allowed, empty = _attn_mask(problem)
+    output = _pool(problem, False, allowed)
     # torch returns NaN for a NaN query without keys. torch.where is one kernel, masked_fill would be two.
-    return Result(torch.where(empty, 0.0, _pool(problem, False, allowed)))
+    return Result(output if empty is None else torch.where(empty, 0.0, output))
 
 
-def _attn_mask(problem: Problem) -> tuple[Tensor, Tensor] | None:
-    """Return mask and bias as one attn_mask and which of its rows have no key; None if nothing is hidden or added."""
+def _attn_mask(problem: Problem) -> tuple[Tensor | None, Tensor | None]:
+    """Return mask and bias as one attn_mask, and which of its rows have no key; None if there are none."""
     mask, value, bias = problem.mask, problem.value, problem.bias
     if mask is not None and bias is None and not mask.varies_by_query:
         padding = mask.padding(value.shape[-2], value.device)
         if padding is None:
-            return None
-        allowed, empty = padding.bias(value.dtype), padding.is_empty()
+            return None, None
+        allowed, empty = padding.bias(value.dtype), padding.empty()
         if value.is_cpu or broadcasts(padding.real.shape[:-2], value.shape[:-2]):
             return allowed, empty  # values of padding are 0, so any weights give 0
     else:
@@ -90,7 +93,7 @@ def _attn_mask(problem: Problem) -> tuple[Tensor, Tensor] | None:
             allowed = bias if allowed is None else bias.masked_fill(~allowed, -math.inf)
         assert allowed is not None
         empty = ~(allowed if allowed.dtype == torch.bool else allowed > -math.inf).any(-1, keepdim=True)
-    if not allowed.is_cpu:
+    if empty is not None and not allowed.is_cpu:
         # What a GPU's fused kernels do with a row without keys depends on kernel and version.
         allowed = allowed | empty if allowed.dtype == torch.bool else allowed.masked_fill(empty, 0.0)
     return allowed, empty
@@ -193,6 +196,7 @@ def _can_fold(query: Tensor, key: Tensor, value: Tensor) -> bool:
 
 
 _PLAN = Plan(Sdpa.name, _run)
+_PLAN_WITHOUT_PADDING = _PLAN._replace(reads_padding=False)
 
 
 def _refuse_bias(problem: Problem) -> str | None:
@@ -204,6 +208,14 @@ def _refuse_bias(problem: Problem) -> str | None:
     if torch.promote_types(bias.dtype, problem.value.dtype) != problem.value.dtype:
         return f"it would round the bias to {problem.value.dtype} before adding it"
     return None
+
+
+def _has_long_examples(problem: Problem) -> bool:
+    """Return whether a CPU call for each example pays; in a traced program no size may decide."""
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+        return False
+    pairs = problem.pair.query.shape[1:-1].numel() * problem.value.shape[-2]
+    return pairs >= MIN_EXAMPLE_PAIRS[needs_grad(problem.pair.query, problem.pair.key, problem.value)]
 
 
 def _is_per_pair(mask: BoundMask, bias: Bias | None) -> bool:

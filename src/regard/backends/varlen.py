@@ -16,9 +16,9 @@ from torch import Tensor
 
 from regard.backends.base import Problem, Result
 from regard.checks import has_empty, needs_grad
-from regard.masks.bound import Lengths, key_condition
+from regard.masks.bound import Lengths, cached, key_condition
 from regard.scores.dot import DotPair
-from regard.torch_compat import aten, cached, can_read_values, is_plain_tensor, is_traced, varlen_attn
+from regard.torch_compat import aten, can_read_values, is_plain_tensor, is_traced, varlen_attn
 
 # Takes float32 and causal masks counted from the first key. The public varlen_attn takes neither.
 EFFICIENT = aten("_efficient_attention_forward")
@@ -28,8 +28,6 @@ DTYPES = (torch.float32, *HALVES)
 # Pairs of tokens from which the kernels are faster than zeroed padding with a bias, without and with a gradient; below,
 # the host decides. `python -m benchmarks --cuda dot`.
 MIN_PAIRS = {torch.float32: (2**21, 2**24), torch.bfloat16: (2**26, 2**27), torch.float16: (2**26, 2**27)}
-# Pairs of tokens of one example from which a CPU call of its own pays. `python -m benchmarks dot`.
-MIN_EXAMPLE_PAIRS = (2**17, 2**18)
 # Bytes that the kernels load at once, and the largest head; some GPUs have no half-precision gradient of larger ones.
 ALIGNMENT, MAX_DIM, MAX_DIM_WITH_GRADIENT = 16, 256, 192
 # The grid has one block row per segment, and positions are 32-bit numbers.
@@ -63,7 +61,7 @@ def plan(problem: Problem, pool: Pool) -> Callable[[Problem], Result] | None:
     if mask is None or problem.bias is not None or not isinstance(pair, DotPair) or pair.scale <= 0:
         return None
     on_gpu = value.device.type == DEVICE
-    if not on_gpu and not _has_long_examples(problem):
+    if not on_gpu and not can_read_values(value):
         return None
     lengths, causal = key_condition(mask)
     if type(lengths) is not Lengths or lengths.lengths.shape[1:].numel() != 1 or has_empty(pair.query, pair.key, value):
@@ -74,17 +72,10 @@ def plan(problem: Problem, pool: Pool) -> Callable[[Problem], Result] | None:
     return None if line is None else partial(_run_line, line, lengths, causal)
 
 
-def _has_long_examples(problem: Problem) -> bool:
-    """Return whether a CPU call for each example pays."""
-    query, value = problem.pair.query, problem.value
-    if not can_read_values(value) or value.ndim < 3:  # first, because a traced program must not depend on its sizes
-        return False
-    pairs = query.shape[1:-1].numel() * value.shape[-2]
-    return pairs >= MIN_EXAMPLE_PAIRS[needs_grad(query, problem.pair.key, value)]
-
-
 def _plan_examples(problem: Problem, mask: Lengths, causal: bool, pool: Pool) -> Callable[[Problem], Result] | None:
     pair, value = problem.pair, problem.value
+    if value.ndim < 3:
+        return None
     batch = value.shape[0]
     if not pair.query.shape[0] == pair.key.shape[0] == batch:
         return None

@@ -10,18 +10,22 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from regard.torch_compat import is_exporting, is_traced, untracked
+from regard.torch_compat import can_read_values, is_exporting, is_traced, outside_modes, stream_of, untracked
 
+Made = TypeVar("Made")
 Rows = slice | Tensor
 """Positions along an axis: a slice with start and stop, or an int64 tensor."""
 # Rows of a bias begin at multiples of so many numbers; otherwise the CUDA kernels of torch copy it on every call.
 ALIGNMENT = 8
+# Entries of one cache. A decoder asks for one more key at each step, so old entries are of no use.
+MAX_CACHED = 8
+DEVICE_WITH_STREAMS = "cuda"
 
 
 class BoundMask(ABC):
@@ -98,13 +102,12 @@ class Padding:
         real: bool (*batch or 1, keys, 1), False at padding.
     """
 
-    __slots__ = ("_bias", "_is_empty", "real")
+    __slots__ = ("_cache", "real")
 
     def __init__(self, real: Tensor) -> None:
         """Compute nothing yet."""
         self.real = real
-        self._bias: Tensor | None = None
-        self._is_empty: Tensor | None = None
+        self._cache: dict[Any, Any] = {}
 
     def zero(self, tokens: Tensor) -> Tensor:
         """Return tokens (*batch, keys, dim) with 0 at padding.
@@ -119,19 +122,22 @@ class Padding:
         for axis in range(tokens.ndim - 2):
             if sizes[axis] == 1 < own[axis]:
                 real = real.amax(axis, keepdim=True)
-        return torch.where(real, tokens, 0.0)
+        # A tensor, because torch.where would make one of a number on every call.
+        zero = computed_once(self._cache, "zero", lambda: self.real.new_zeros((), dtype=torch.float32))
+        return torch.where(real, tokens, zero)
 
     def bias(self, dtype: torch.dtype) -> Tensor:
         """Return 0 for real keys and minus infinity for padding, (*batch or 1, 1, keys)."""
-        if self._bias is None or self._bias.dtype != dtype:
-            self._bias = untracked(lambda: self._new_bias(dtype))
-        return self._bias
+        return computed_once(self._cache, dtype, lambda: self._new_bias(dtype))
 
-    def is_empty(self) -> Tensor:
-        """Return whether an example has padding only, bool (*batch or 1, 1, 1)."""
-        if self._is_empty is None:
-            self._is_empty = untracked(lambda: ~self.real.any(-2, keepdim=True))
-        return self._is_empty
+    def empty(self) -> Tensor | None:
+        """Return which examples have padding only, bool (*batch or 1, 1, 1); None if it is known that none has."""
+        empty, has_any = computed_once(self._cache, "empty", self._find_empty)
+        return empty if has_any else None
+
+    def _find_empty(self) -> tuple[Tensor, bool]:
+        empty = ~self.real.any(-2, keepdim=True)
+        return empty, not can_read_values(empty) or bool(empty.any())
 
     def _new_bias(self, dtype: torch.dtype) -> Tensor:
         hidden, keys = ~self.real.mT, self.real.shape[-2]
@@ -222,7 +228,7 @@ class Dense(BoundMask):
     def padding(self, keys: int, device: torch.device) -> Padding | None:
         if self.varies_by_query or self.cache is None:
             return BoundMask.padding(self, keys, device)
-        return _kept_padding(self, self.cache, keys, device)
+        return computed_once(self.cache, "padding", lambda: self._padding(keys, device))
 
     def restrict(self, rows: slice, cols: slice) -> BoundMask:
         return Dense(narrow_pairs(self.allowed, rows, cols))
@@ -255,7 +261,7 @@ class Lengths(BoundMask):
     def padding(self, keys: int, device: torch.device) -> Padding | None:
         if self.varies_by_query:
             return None
-        return _kept_padding(self, self.cache, keys, device)
+        return computed_once(self.cache, "padding", lambda: self._padding(keys, device))
 
     def restrict(self, rows: slice, cols: slice) -> BoundMask:
         # As int64, because an unsigned length minus the first position may be below 0.
@@ -369,16 +375,35 @@ class Not(BoundMask):
         return Not(self.inner.restrict(rows, cols))
 
 
-def _kept_padding(mask: Lengths | Dense, cache: dict[Any, Any], keys: int, device: torch.device) -> Padding:
-    """Return the padding of a mask, computed once.
+def cached(cache: dict[Any, Any], name: object, device: torch.device, make: Callable[[], Made]) -> Made:
+    """Return make(), computed once for each name and CUDA stream.
 
-    A bound mask serves several calls only if `Mask.place` has cached it, which looks at traces and streams.
+    Nothing is stored while torch traces or transforms the call, because a tensor made then belongs to the trace. While
+    a CUDA graph is captured nothing is looked up either: the graph computes the result again at each replay.
     """
-    found = cache.get("padding")
+    stream = stream_of(device) if device.type == DEVICE_WITH_STREAMS else 0
+    if stream is None or torch.compiler.is_compiling():
+        return make()
+    found = cache.get((name, stream))
     if found is None:
-        found = untracked(lambda: mask._padding(keys, device))
+        if is_traced():
+            return make()
+        if len(cache) >= MAX_CACHED:
+            cache.clear()
+        found = cache[name, stream] = outside_modes(make)
+    return found
+
+
+def computed_once(cache: dict[Any, Any], name: object, make: Callable[[], Made]) -> Made:
+    """Return make(), computed once for each name, for what belongs to a tensor that `cached` has made for one stream.
+
+    Nothing is stored while torch traces or transforms the call.
+    """
+    found = cache.get(name)
+    if found is None:
+        found = untracked(make)
         if not is_traced():
-            cache["padding"] = found
+            cache[name] = found
     return found
 
 

@@ -12,10 +12,9 @@ from torch import Tensor
 from regard.checks import check_int, describe
 from regard.errors import RegardError
 from regard.masks import expressions
-from regard.masks.bound import BoundMask
+from regard.masks.bound import BoundMask, cached
 from regard.masks.checks import CallSizes, check_bool, check_integer, check_sizes, not_a_mask
 from regard.masks.expressions import And, Expression, Keys, Matrix, Not
-from regard.torch_compat import cached
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
