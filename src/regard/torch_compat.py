@@ -15,6 +15,8 @@ from torch.autograd import forward_ad
 Made = TypeVar("Made")
 _VIEWS = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
 _PRE_DISPATCH = torch._C.DispatchKey.PreDispatch
+# The operator that torch.compile uses for linear layers.
+_ONEDNN_LINEAR: Any = getattr(getattr(torch.ops.mkldnn, "_linear_pointwise", None), "default", None)
 
 
 # Whether autocast is on, for any device: faster than to ask for one device by its name.
@@ -138,6 +140,23 @@ def varlen_attn(
     output = attend(query, key, value, starts, edges, queries, keys, scale=scale)
     assert isinstance(output, Tensor)
     return output
+
+
+def has_onednn_linear() -> bool:
+    """Return whether torch was built with oneDNN's linear operator, and oneDNN is switched on."""
+    mkldnn = torch.backends.mkldnn
+    return _ONEDNN_LINEAR is not None and mkldnn.is_available() and bool(mkldnn.enabled)
+
+
+def onednn_linear(tokens: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Return functional.linear by oneDNN; it has no derivatives, and reads a bias as if it were contiguous.
+
+    Args:
+        tokens: float32 (*batch, tokens, dim).
+        weight: float32 (outputs, dim).
+        bias: float32 (outputs), contiguous, or None.
+    """
+    return _ONEDNN_LINEAR(tokens, weight, bias, "none", [], "")
 
 
 def native_multi_head_attention(

@@ -18,7 +18,7 @@ from regard.errors import RegardError
 from regard.layers import torch_weights
 from regard.layers.heads import CallableScore, check_bias_axes, grouped_problem, resolve_head_score
 from regard.layers.memory import Memory, check_pairs
-from regard.layers.projections import QKVProjection
+from regard.layers.projections import QKVProjection, apply_linear
 from regard.masks import Mask
 from regard.scores.dot import is_bare
 from regard.scores.names import ScoreLike
@@ -315,7 +315,7 @@ class MultiHeadAttention(nn.Module):
         """
         if self.head_gate is not None:
             heads = heads * _checked_gate(self.head_gate, self.heads)[:, None, None].to(heads.dtype)
-        return self.output(heads.transpose(-3, -2).flatten(-2))
+        return apply_linear(self.output, heads.transpose(-3, -2).flatten(-2))
 
     def switch_off(self, heads: int | Iterable[int]) -> None:
         """Set the output of heads to 0; the change of the loss shows how much the layer needs them.

@@ -1,16 +1,30 @@
 """The projections Wq, Wk and Wv of a multi-head layer, computed as one product where inputs are shared (eq. 14)."""
 
+from functools import cache
+from pathlib import Path
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.checks import check_inputs, check_tensor, describe, is_cast, is_ragged
+from regard.checks import check_inputs, check_tensor, describe, is_autocast, is_cast, is_ragged, needs_grad
 from regard.errors import RegardError
+from regard.torch_compat import (
+    has_forward_gradients,
+    has_forward_hooks,
+    has_onednn_linear,
+    is_plain_tensor,
+    is_traced,
+    onednn_linear,
+)
 
 NAMES = ("query", "key", "value")
 # Tokens from which training on a CPU is faster if the projected heads are copied to be contiguous: `python -m
 # benchmarks multihead`.
 MIN_COPIED_TOKENS = 1024
+# Multiplications from which oneDNN pays for an evaluation on an AMD processor; a length that it has not met yet costs
+# it half a millisecond once. `python -m benchmarks multihead`.
+MIN_ONEDNN_WORK = 2**25
 
 
 class QKVProjection(nn.Module):
@@ -81,7 +95,7 @@ class QKVProjection(nn.Module):
         if query is not None and self.packed and query is key and key is value:
             weight = self.weight
             self._check(0, query, weight)
-            query, key, value = self.split(functional.linear(query, weight, self.bias))
+            query, key, value = self.split(linear(query, weight, self.bias))
             return query, key, value
         if query is not None and key is not None and value is not None:
             check_inputs(query, key, value)
@@ -121,7 +135,7 @@ class QKVProjection(nn.Module):
         first, count, bias = sum(self.outputs[:index]), self.outputs[index], self.bias
         if self.packed:
             weight = weight.narrow(0, first, count)
-        projected = functional.linear(tokens, weight, None if bias is None else bias.narrow(0, first, count))
+        projected = linear(tokens, weight, None if bias is None else bias.narrow(0, first, count))
         return _split_heads(projected, self.heads[index], self.head_dims[index])
 
     def _project_key_value(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
@@ -131,7 +145,7 @@ class QKVProjection(nn.Module):
         self._check(1, key, weight)
         first = self.outputs[0]
         bias = None if self.bias is None else self.bias[first:]
-        key, value = self.split(functional.linear(key, weight[first:], bias), 1)
+        key, value = self.split(linear(key, weight[first:], bias), 1)
         return key, value
 
     def _check(self, index: int, tokens: Tensor, weight: Tensor) -> None:
@@ -164,6 +178,46 @@ class QKVProjection(nn.Module):
     def extra_repr(self) -> str:
         """Return the sizes."""
         return f"inputs={self.inputs}, heads={self.heads}, head_dims={self.head_dims}, bias={self.bias is not None}"
+
+
+def linear(tokens: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Return tokens (*batch, tokens, dim) times weight (outputs, dim), plus bias (outputs)."""
+    if _is_for_onednn(tokens, weight, bias):
+        return onednn_linear(tokens, weight, bias)
+    return functional.linear(tokens, weight, bias)
+
+
+def apply_linear(module: nn.Module, tokens: Tensor) -> Tensor:
+    """Return module(tokens) for a module that was nn.Linear, and may have been replaced, patched or given hooks."""
+    is_fit = type(module) is nn.Linear and _is_for_onednn(tokens, module.weight, module.bias)
+    if is_fit and "forward" not in vars(module) and not has_forward_hooks(module):
+        return onednn_linear(tokens, module.weight, module.bias)
+    return module(tokens)
+
+
+def _is_for_onednn(tokens: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    """Return whether oneDNN computes the product as torch would, and faster.
+
+    torch multiplies float32 by MKL, which on AMD's processors takes up to twice as long as oneDNN.
+    """
+    if torch.compiler.is_compiling() or tokens.numel() * weight.shape[0] < MIN_ONEDNN_WORK or not is_amd_cpu():
+        return False
+    tensors = (tokens, weight) if bias is None else (tokens, weight, bias)
+    if needs_grad(*tensors) or has_forward_gradients() or is_traced() or is_autocast(tokens.device):
+        return False
+    for x in tensors:
+        is_strided_float = x.dtype == torch.float32 and x.device.type == "cpu" and x.layout == torch.strided
+        if not is_strided_float or not is_plain_tensor(x):
+            return False
+    is_bias_fit = bias is None or (bias.shape == weight.shape[:1] and bias.is_contiguous())
+    return is_bias_fit and tokens.shape[-1] == weight.shape[-1] and has_onednn_linear()
+
+
+@cache
+def is_amd_cpu() -> bool:
+    """Return whether the processor is one of AMD's, as far as the system tells."""
+    facts = Path("/proc/cpuinfo")
+    return facts.exists() and "AuthenticAMD" in facts.read_text()
 
 
 def _split_heads(tokens: Tensor, heads: int, size: int) -> Tensor:
