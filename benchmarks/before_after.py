@@ -1,7 +1,7 @@
 """Compare this version with an earlier one, call by call: `python -m benchmarks.before_after build/before/src`.
 
     git worktree add build/before v0.1.0
-    python -m benchmarks.before_after build/before/src [--cuda] [--only WORDS] [--out FILE]
+    python -m benchmarks.before_after build/before/src [--cuda] [--only PATTERN] [--out FILE]
 
 The argument is the folder that contains the earlier `regard`. Each version runs in a process of its own, and the two
 take turns pass by pass, as peers do in the other benchmarks. A ratio above 1 means that this version is faster.
@@ -10,6 +10,7 @@ take turns pass by pass, as peers do in the other benchmarks. A ratio above 1 me
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -24,6 +25,15 @@ from regard import Mask, MultiHeadAttention, attend, inspect
 from regard.scores import Additive, Gaussian
 
 ROOT = Path(__file__).parents[1]
+# (batch, tokens, dim) of Gaussian attention, and (batch, tokens, dim, hidden) of additive attention.
+GAUSSIAN = {
+    "cpu": [(8, 256, 64), (2, 1024, 64), (2, 1024, 2)],
+    "cuda": [(64, 64, 64), (64, 256, 64), (8, 1024, 64), (8, 4096, 64), (8, 4096, 3)],
+}
+ADDITIVE = {
+    "cpu": [(32, 20, 256, 256), (2, 512, 64, 128), (8, 64, 64, 64)],
+    "cuda": [(64, 64, 512, 512), (256, 32, 64, 64), (16, 512, 64, 128), (8, 1024, 64, 128), (8, 4096, 64, 128)],
+}
 
 
 def cases(device: str) -> dict[str, Callable[[], Call]]:
@@ -49,6 +59,17 @@ def cases(device: str) -> dict[str, Callable[[], Call]]:
     found["Gaussian, 2 x 4 x 8 x 40 x 16"] = lambda: _small(40, Gaussian(1.0), device)
     found["additive, 2 x 4 x 8 x 40 x 16"] = lambda: _small(40, Additive(16, 16, 8).to(device), device)
     found["weights of 2 x 4 x 8 x 40 x 16"] = lambda: _weights(device)
+    pairs = ADDITIVE[device] + [(*size, 0) for size in GAUSSIAN[device]]
+    for *size, hidden in pairs:
+        for training in (False, True):
+            name = f"additive, hidden {hidden}," if hidden else "Gaussian"
+            name += f" {' x '.join(map(str, size))}, {'both' if training else 'forward'}"
+            found[name] = lambda s=size, h=hidden, t=training: _pairs(s, h, t, device)
+    for size in [(64, 64, 512), (8, 512, 512)] if device == "cuda" else [(8, 64, 256)]:
+        for score in ("additive", "gaussian"):
+            for training in (False, True):
+                name = f"{score} layer {' x '.join(map(str, size))}, {'both' if training else 'forward'}"
+                found[name] = lambda s=size, f=score, t=training: _layer(s, torch.float32, t, device, f)
     return found
 
 
@@ -59,8 +80,18 @@ def _dot(size: tuple[int, ...], mask: str, training: bool, device: str) -> Call:
     return _both(lambda: attend(*tokens, mask=given), tokens) if training else lambda: attend(*tokens, mask=given)
 
 
-def _layer(size: tuple[int, ...], dtype: torch.dtype, training: bool, device: str) -> Call:
-    layer = MultiHeadAttention(size[2], 8).to(device, dtype).train(training)
+def _pairs(size: list[int], hidden: int, training: bool, device: str) -> Call:
+    """Additive attention for a hidden size, Gaussian attention without one."""
+    tokens = [torch.randn(size, device=device, requires_grad=training) for _ in range(3)]
+    score = (Additive(size[-1], size[-1], hidden) if hidden else Gaussian(size[-1] ** 0.25)).to(device)
+    leaves = [*tokens, *score.parameters()]
+    return (
+        _both(lambda: attend(*tokens, score), leaves) if training else torch.no_grad()(lambda: attend(*tokens, score))
+    )
+
+
+def _layer(size: tuple[int, ...], dtype: torch.dtype, training: bool, device: str, score: str = "scaled_dot") -> Call:
+    layer = MultiHeadAttention(size[2], 8, score).to(device, dtype).train(training)
     tokens = torch.randn(size, device=device, dtype=dtype, requires_grad=training)
     if training:
         return _both(lambda: layer(tokens), [tokens, *layer.parameters()])
@@ -145,7 +176,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("before", type=Path, help="folder that contains the earlier package regard")
     parser.add_argument("--cuda", action="store_true")
-    parser.add_argument("--only", default="", help="time only cases whose names contain this")
+    parser.add_argument("--only", default="", help="time only cases whose names match this regular expression")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--out", type=Path, help="write the rows to this JSON file")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
@@ -156,7 +187,7 @@ def main() -> None:
         return work(before, device)
     versions = [Version(folder, device, options.threads) for folder in (before, ROOT / "src")]
     rows = []
-    for case in (name for name in cases(device) if options.only in name):
+    for case in (name for name in cases(device) if re.search(options.only, name)):
         timing = compare_timers(dict(zip(("before", "after"), (v.timer(case) for v in versions), strict=True)))
         rows.append({"case": case, **timing})
         old, new = (timing["seconds"][name]["median"] * 1e6 for name in ("before", "after"))
