@@ -20,6 +20,7 @@ VARYING = [
     (re.compile(r"(/[^\s'\":,;]*)?/pytest-[^\s'\":,;]*?/(popen-gw\d+/)?[^\s'\":,;/]+"), "<tmp>"),
     (re.compile(r"\b0x[0-9a-f]{6,}"), "0x…"),
     (re.compile(r"\b[1-9]\d{4,5}\b"), "#####"),  # ports and processes
+    (re.compile(r"\bcuda:0\b"), "cpu"),  # the default device of a run on a GPU
 ]
 known: set[str] = set()
 seen: set[str] = set()

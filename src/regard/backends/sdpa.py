@@ -133,6 +133,8 @@ def _call(
     """Call torch for (batch, heads, tokens, dim)."""
     value_dim = value.shape[-1]
     is_fit = value_dim == query.shape[-1] and query.stride(-1) == key.stride(-1) == value.stride(-1) == 1
+    if not query.is_cpu and not torch.compiler.is_compiling():
+        query, key, value = _aligned(query), _aligned(key), _aligned(value)
     if not is_fit:
         query, key, value = _fit_kernels(query, key, value)
     if allowed is None and key.is_cpu and _is_short(key):
@@ -171,6 +173,13 @@ def _fit_kernels(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Ten
         query, key = functional.pad(query, (0, -missing)), functional.pad(key, (0, -missing))
     query, key, value = (x if x.stride(-1) == 1 else x.contiguous() for x in (query, key, value))
     return query, key, value
+
+
+def _aligned(tensor: Tensor) -> Tensor:
+    """Return the tensor, or a copy if its memory does not begin where the kernels of a GPU can load it."""
+    if type(tensor) is not Tensor or not tensor.storage_offset() * tensor.element_size() % varlen.ALIGNMENT:
+        return tensor
+    return tensor.clone()
 
 
 def _to_4d(tensor: Tensor) -> Tensor:

@@ -175,7 +175,7 @@ def _segments(line: Line, lengths: Tensor, split: bool) -> tuple[Tensor, Tensor,
     row = torch.arange(line.batch * line.rows + 1, device=lengths.device, dtype=torch.int32)
     real = lengths.long().clamp(0, line.keys).to(torch.int32).view(-1, 1).expand(line.batch, line.rows).reshape(-1)
     if not split:
-        return row * line.queries, row * line.keys, real
+        return row * line.queries, row * line.keys, real.contiguous()  # one length for all examples is expanded
     start, end = row[:-1], row[1:] * line.queries
     starts = torch.stack((end, end), 1).flatten()
     edges = torch.stack((start * line.keys + real, row[1:] * line.keys), 1).flatten()
