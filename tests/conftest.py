@@ -44,6 +44,12 @@ def pytest_ignore_collect(collection_path):
     return True if is_helper else None
 
 
+def pytest_runtest_setup(item):
+    """Skip what is about a CPU where tensors are on a GPU."""
+    if DEVICE and DEVICE != "cpu" and item.get_closest_marker("cpu"):
+        pytest.skip("tensors of this run are on a GPU")
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _interpreter():
     if not DEVICE:

@@ -23,7 +23,7 @@ HEADS, DIM = 4, 12
 
 
 def array(tensor):
-    return tensor.detach().double().numpy()
+    return tensor.detach().double().cpu().numpy()
 
 
 def assert_exact(found, exact, what="result", terms=400):
@@ -413,7 +413,7 @@ def test_layer_from_torch_computes_what_torch_computes(options):
     key = torch.randn(B, K, TORCH[options].get("kdim", DIM), dtype=torch.float64)
     value = torch.randn(B, K, TORCH[options].get("vdim", DIM), dtype=torch.float64)
     padding = torch.tensor([[False] * 4 + [True] * 3, [False] * 7])
-    forbidden = torch.from_numpy(~oracle.causal(Q, K, 2))
+    forbidden = torch.tensor(~oracle.causal(Q, K, 2))
     expected, weights = theirs(
         query, key, value, key_padding_mask=padding, attn_mask=forbidden, average_attn_weights=False
     )
@@ -552,7 +552,7 @@ def test_half_precision_is_as_exact_as_the_plain_equations(name, dtype):
 def test_autocast_computes_projections_in_half_precision(name):
     layer, tokens = MultiHeadAttention(DIM, HEADS, name), torch.randn(B, K, DIM)
     expected = layer(tokens, mask=LENGTHS)
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast(tokens.device.type, torch.bfloat16):
         output = layer(tokens, mask=LENGTHS)
         recalled = layer.recall(tokens, layer.remember(tokens, mask=LENGTHS))
     assert output.dtype == recalled.dtype == torch.bfloat16

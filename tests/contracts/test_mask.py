@@ -105,7 +105,7 @@ def brute_force(name):
 
 def matrix(mask, batch=(B, H), queries=Q, keys=K):
     """The mask as an array of booleans, True where a query may attend."""
-    return mask.to_sdpa(batch, queries, keys).numpy()
+    return mask.to_sdpa(batch, queries, keys).cpu().numpy()
 
 
 def assert_equal(found, expected):
@@ -181,7 +181,7 @@ def test_conventions_of_torch_are_written_and_read_back(name):
     mask, right = CASES[name][0](), brute_force(name)
     dropped = mask.to_multihead(B, H, Q, K)
     assert dropped.dtype == torch.bool
-    assert_equal(dropped.numpy(), ~right.reshape(B * H, Q, K))
+    assert_equal(dropped.cpu().numpy(), ~right.reshape(B * H, Q, K))
     assert_equal(matrix(Mask.from_multihead(dropped, heads=H)), right)
     assert_equal(matrix(Mask.from_sdpa(mask.to_sdpa(*SIZES))), right)
 
@@ -294,6 +294,7 @@ def test_selected_rows_are_rows_of_the_mask(name):
     assert_equal(matrix(chosen, (5, H)), brute_force(name)[rows])
 
 
+@pytest.mark.cpu  # reading the numbers on a GPU would wait for it
 @pytest.mark.parametrize("rows", [[0, 2], [-1]])
 def test_rows_that_do_not_exist_are_refused(rows):
     with refuses("rows", "from 0"):
@@ -304,7 +305,7 @@ def test_rows_that_do_not_exist_are_refused(rows):
 
 
 def array(tensor):
-    return tensor.detach().double().numpy()
+    return tensor.detach().double().cpu().numpy()
 
 
 def drawn(queries=Q, keys=K, dtype=torch.float64):
@@ -331,9 +332,9 @@ def test_attention_under_a_mask_is_the_formula_over_allowed_keys(name, score):
     record = regard.inspect(query, key, value, score, mask)
     found = {"weights": record.weights(), "output": record.output, "log_mass": record.log_mass}
     for what, tensor in found.items():
-        right = torch.from_numpy(getattr(exact, what))
+        right = torch.tensor(getattr(exact, what))
         bounds.assert_close(tensor, right, bounds.roundings(right, 200), what)
-    right = torch.from_numpy(exact.output)
+    right = torch.tensor(exact.output)
     bounds.assert_close(attend(query, key, value, score, mask), right, bounds.roundings(right, 200))
     assert (array(record.weights())[~brute_force(name)] == 0).all()
 
@@ -361,7 +362,7 @@ def test_finite_content_of_padding_changes_nothing(name, score, garbage):
     score = score_of(score)[0]
     score = score.float() if isinstance(score, Additive) else score
     mask = CASES[name][0]()
-    hidden = torch.from_numpy(~brute_force(name).any(-2)).unsqueeze(-1)
+    hidden = torch.tensor(~brute_force(name).any(-2)).unsqueeze(-1)
     expected = attend(query, key, value, score, mask)
     output = attend(query, key.masked_fill(hidden, garbage), value.masked_fill(hidden, garbage), score, mask)
     torch.testing.assert_close(output, expected, rtol=1e-5, atol=1e-6)

@@ -30,7 +30,7 @@ QUERIES, KEYS, DIM, VALUE_DIM = 5, 7, 4, 3
 
 
 def array(tensor):
-    return tensor.detach().double().numpy()
+    return tensor.detach().double().cpu().numpy()
 
 
 def bandwidth_of(score):
@@ -97,7 +97,7 @@ def tokens(name, batch=(), dtype=torch.float64):
 
 
 def assert_pooled(found, exact):
-    exact = torch.from_numpy(exact)
+    exact = torch.tensor(exact)
     bounds.assert_close(found, exact, bounds.roundings(exact, 200))
 
 
