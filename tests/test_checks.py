@@ -55,7 +55,7 @@ REFUSED = {
     "ranks": ((GOOD, GOOD[0], GOOD), "key", "while query is"),
     "dtypes": ((GOOD, GOOD, GOOD.double()), "value", "query, key and value of one dtype"),
     "devices": ((GOOD, GOOD, tokens(2, 5, 3, device="meta")), "value", "on meta"),
-    "batch": ((GOOD, tokens(3, 5, 3), GOOD), "key", "batch axes (3,), against (2,)"),
+    "batch": ((GOOD, tokens(3, 5, 3), GOOD), "key", "batch axes (3,), while the other batch axes are (2,)"),
     "value batch": ((GOOD, GOOD, tokens(4, 5, 3)), "value", "batch axes"),
     "rows": ((GOOD, GOOD, tokens(2, 4, 3)), "value", "4 rows for 5 keys"),
     "sparse": (

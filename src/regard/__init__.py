@@ -34,8 +34,8 @@ __all__ = [
     "why",
 ]
 
-# Each public name and its room, loaded when first asked for: `regard --help` does not wait for torch.
-_ROOM_OF = {
+# Public name -> package. Packages are imported when they are first used, so `regard --help` does not import torch.
+_PACKAGE_OF = {
     "RegardError": "errors",
     "Mask": "masks",
     **dict.fromkeys(["Attended", "attend", "inspect", "merge", "why"], "attention"),
@@ -43,17 +43,17 @@ _ROOM_OF = {
         ["Attention", "Memory", "MultiHeadAttention", "attention_interface", "register_with_transformers"], "layers"
     ),
 }
-_ROOMS = ("layers", "masks", "plots", "regression", "scores", "sharding", "testing", "translation")
+_PACKAGES = ("layers", "masks", "plots", "regression", "scores", "sharding", "testing", "translation")
 
 
 def __getattr__(name: str) -> object:
-    if name in _ROOMS:
+    if name in _PACKAGES:
         return import_module(f"regard.{name}")
-    if name not in _ROOM_OF:
+    if name not in _PACKAGE_OF:
         raise AttributeError(f"module 'regard' has no attribute {name!r}")
-    found = getattr(import_module(f"regard.{_ROOM_OF[name]}"), name)
-    globals()[name] = found
-    return found
+    value = getattr(import_module(f"regard.{_PACKAGE_OF[name]}"), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

@@ -1,6 +1,6 @@
-"""Shapes, dtypes and devices: how they are described, compared and checked.
+"""Checks of shapes, dtypes and devices, and how error messages describe a tensor.
 
-One alphabet everywhere: `*batch queries keys dim value_dim`.
+All shapes use one alphabet: `*batch queries keys dim value_dim`.
 """
 
 from collections.abc import Sequence
@@ -12,12 +12,25 @@ from regard.errors import RegardError
 from regard.torch_compat import in_functorch
 
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
-# Of the second kind are nested tensors that have sizes; torch's own kernels take them.
+"""The supported dtypes."""
 LAYOUTS = (torch.strided, torch.jagged)
+"""The supported layouts. Torch's attention kernels accept jagged nested tensors."""
+Rows = slice | Tensor
+"""Positions along an axis: a slice with start and stop, or an int64 tensor."""
 
 
 def describe(tensor: object) -> str:
-    """Say what a tensor is in the words of an error: `float32 (2, 5, 3) on cpu`."""
+    """Describe a tensor for an error message: its dtype, shape and device.
+
+    Args:
+        tensor: a tensor, or whatever was given in its place.
+
+    Returns:
+        The description; for another object its type and the first characters of its repr.
+
+    >>> describe(torch.zeros(2, 5, 3))
+    'float32 (2, 5, 3) on cpu'
+    """
     if not isinstance(tensor, Tensor):
         return f"{type(tensor).__name__} {tensor!r:.60}"
     dtype = str(tensor.dtype).removeprefix("torch.")
@@ -25,12 +38,22 @@ def describe(tensor: object) -> str:
 
 
 def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The dtype in which scores, softmax and sums are formed: float64 for float64, else float32."""
+    """Return the dtype in which scores, softmax and sums are computed: float64 for float64, else float32."""
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 def check_int(argument: str, number: object, least: int = 1, *, repair: str = "Pass the size of that axis.") -> None:
-    """Refuse what is not a whole number of so many at least; a size that a tracer left open is one."""
+    """Raise unless `number` is an int that is at least `least`. Symbolic sizes are accepted.
+
+    Args:
+        argument: name of the argument for the error message.
+        number: the value to check.
+        least: the smallest number that is allowed.
+        repair: how to fix the call.
+
+    Raises:
+        RegardError: if `number` is not an int, is a bool, or is too small.
+    """
     if isinstance(number, torch.SymInt):
         return
     if isinstance(number, bool) or not isinstance(number, int) or number < least:
@@ -42,52 +65,77 @@ def check_int(argument: str, number: object, least: int = 1, *, repair: str = "P
         )
 
 
-def is_autocast(device: torch.device) -> bool:
-    """Whether autocast is on where the tensor is; tensors without numbers, on "meta", have none."""
-    kind = device.type  # asked once: to name a device takes time that a short call notices
-    return kind != "meta" and torch.is_autocast_enabled(kind)
+def is_autocast_enabled(device: torch.device) -> bool:
+    """Return whether autocast is enabled for the type of a device; there is no autocast for "meta"."""
+    device_type = device.type  # read once, because each access takes time that matters in a short call
+    return device_type != "meta" and torch.is_autocast_enabled(device_type)
 
 
-def is_cast(tensor: Tensor) -> bool:
-    """Whether autocast gives a tensor its own dtype: everything but float64."""
-    return tensor.dtype != torch.float64 and is_autocast(tensor.device)
+def is_cast_by_autocast(tensor: Tensor) -> bool:
+    """Return whether autocast is enabled and converts this tensor; it leaves float64 unchanged."""
+    return tensor.dtype != torch.float64 and is_autocast_enabled(tensor.device)
 
 
-def has_empty(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Return whether an input has no entries."""
+def has_empty_input(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Return whether one of the inputs has no entries."""
     return not (query.numel() and key.numel() and value.numel())
 
 
 def needs_grad(*tensors: Tensor) -> bool:
-    """Return whether a gradient of these tensors may be asked for; a torch.func transform does not tell."""
+    """Return whether a gradient of these tensors may be computed.
+
+    True inside a torch.func transform, because the tensors there do not show whether they are differentiated.
+    """
     return torch.is_grad_enabled() and (any(tensor.requires_grad for tensor in tensors) or in_functorch())
 
 
 def broadcast_batch(argument: str, first: Sequence[int], second: Sequence[int]) -> tuple[int, ...]:
-    """The common batch shape of two tensors of equal rank; each axis is equal or 1."""
+    """Return the common batch shape of two tensors of equal rank; sizes are equal, or one of them is 1.
+
+    Args:
+        argument: name of the second argument for the error message.
+        first: batch axes of the first tensor.
+        second: batch axes of the second tensor.
+
+    Returns:
+        The shape that both broadcast to.
+
+    Raises:
+        RegardError: if two sizes differ and neither is 1.
+    """
     merged = []
     for axis, (left, right) in enumerate(zip(first, second, strict=True)):
         if left != right and left != 1 and right != 1:
             raise RegardError(
                 argument,
-                got=f"batch axes {tuple(second)}, against {tuple(first)}",
-                needed=f"axis {axis} equal to {left}, or 1",
-                repair="Make the axes equal, or give size 1 to the one that is to be shared.",
+                got=f"batch axes {tuple(second)}, while the other batch axes are {tuple(first)}",
+                needed=f"size {left} or 1 for batch axis {axis}",
+                repair="Make the sizes equal, or give size 1 to an axis that is shared.",
             )
         merged.append(right if left == 1 else left)
     return tuple(merged)
 
 
-def broadcasts(shape: Sequence[int], wanted: Sequence[int]) -> bool:
-    """Whether each axis, from the right, is equal or 1."""
-    pairs = zip(reversed(shape), reversed(wanted), strict=False)
-    return len(shape) <= len(wanted) and all(have in (1, want) for have, want in pairs)
+def can_broadcast(shape: Sequence[int], target: Sequence[int]) -> bool:
+    """Return whether a shape broadcasts to a target shape: aligned from the right, each size is equal or 1."""
+    pairs = zip(reversed(shape), reversed(target), strict=False)
+    return len(shape) <= len(target) and all(size in (1, target_size) for size, target_size in pairs)
 
 
 def common_batch(*tensors: Tensor, argument: str = "batch") -> tuple[int, ...]:
-    """The batch shape of tensors (*batch, _, _) of equal rank; argument: what an error is about.
+    """Return the common batch shape of tensors of equal rank.
 
-    torch.broadcast_shapes takes many times longer, which a short call would notice.
+    Not torch.broadcast_shapes, which takes many times longer and would slow down short calls.
+
+    Args:
+        *tensors: (*batch, _, _).
+        argument: name of the argument for the error message.
+
+    Returns:
+        The batch shape that all tensors broadcast to.
+
+    Raises:
+        RegardError: if the batch axes do not broadcast.
     """
     batch = tuple(tensors[0].shape[:-2])
     for tensor in tensors[1:]:
@@ -98,9 +146,18 @@ def common_batch(*tensors: Tensor, argument: str = "batch") -> tuple[int, ...]:
 
 
 def check_inputs(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Raise unless the inputs of a call fit together; return whether their batch axes are equal.
+    """Check that query, key and value fit together, and return whether their batch axes are equal.
 
-    query: (*batch, queries, query_dim), key: (*batch, keys, key_dim), value: (*batch, keys, value_dim).
+    Args:
+        query: (*batch, queries, query_dim).
+        key: (*batch, keys, key_dim).
+        value: (*batch, keys, value_dim).
+
+    Returns:
+        True if no batch axis is broadcast.
+
+    Raises:
+        RegardError: if an input is not a floating-point tensor, or if ranks, dtypes, devices or sizes do not fit.
     """
     if _fit_with_one_batch(query, key, value):
         return True
@@ -115,23 +172,23 @@ def check_inputs(query: Tensor, key: Tensor, value: Tensor) -> bool:
         raise RegardError(
             "value",
             got=f"{value.shape[-2]} rows for {key.shape[-2]} keys",
-            needed="one value per key: equal second-to-last axes of key and value",
+            needed="one value per key, so that the second-to-last axes of key and value are equal",
             repair="Pass the values that belong to these keys, in the same order.",
         )
     return query.shape[:-2] == key.shape[:-2] == value.shape[:-2]
 
 
 def _fit_with_one_batch(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Return whether the inputs fit together and have equal batch axes: a fast test for most calls."""
+    """Return whether the inputs fit together and have equal batch axes: a fast check that most calls pass."""
     if not (isinstance(query, Tensor) and isinstance(key, Tensor) and isinstance(value, Tensor)):
         return False
     if query.is_nested or key.is_nested or value.is_nested:
         return False
-    queries, keys = query.shape, key.shape
+    query_shape, key_shape = query.shape, key.shape
     return (
-        len(queries) == len(keys) >= 2
-        and queries[:-2] == keys[:-2]
-        and value.shape[:-1] == keys[:-1]
+        len(query_shape) == len(key_shape) >= 2
+        and query_shape[:-2] == key_shape[:-2]
+        and value.shape[:-1] == key_shape[:-1]
         and query.dtype == key.dtype == value.dtype
         and query.dtype in FLOATS
         and query.device == key.device == value.device
@@ -139,13 +196,21 @@ def _fit_with_one_batch(query: Tensor, key: Tensor, value: Tensor) -> bool:
     )
 
 
-def is_ragged(tensor: Tensor) -> bool:
-    """Whether a tensor is nested in the way that has no sizes to ask for."""
+def is_strided_nested(tensor: Tensor) -> bool:
+    """Return whether a tensor is a nested tensor of strided layout, which does not support `shape`."""
     return tensor.is_nested and tensor.layout is torch.strided
 
 
 def check_tensor(name: str, tensor: Tensor) -> None:
-    """Refuse what is not a floating-point tensor of tokens."""
+    """Raise unless `tensor` is a dense or jagged floating-point tensor with at least two axes.
+
+    Args:
+        name: name of the argument for the error message.
+        tensor: the value to check.
+
+    Raises:
+        RegardError: if type, dtype, layout or rank does not fit.
+    """
     if not isinstance(tensor, Tensor):
         raise RegardError(
             name,
@@ -160,13 +225,15 @@ def check_tensor(name: str, tensor: Tensor) -> None:
             needed="float32, float64, bfloat16 or float16",
             repair=f"Convert it first, for example {name}.float().",
         )
-    if is_ragged(tensor) or tensor.layout not in LAYOUTS:
-        way = "torch.nested.to_padded_tensor, and say the lengths by Mask.lengths" if tensor.is_nested else "to_dense()"
+    if is_strided_nested(tensor) or tensor.layout not in LAYOUTS:
+        repair = f"Convert it first with {name}.to_dense()."
+        if tensor.is_nested:
+            repair = "Convert it first with torch.nested.to_padded_tensor, and pass mask=Mask.lengths(lengths)."
         raise RegardError(
             name,
             got=f"a {'nested' if tensor.is_nested else tensor.layout} tensor",
             needed="a dense tensor",
-            repair=f"Convert it first by {way}.",
+            repair=repair,
         )
     if tensor.ndim < 2:
         raise RegardError(
@@ -183,9 +250,9 @@ def _check_against_query(name: str, tensor: Tensor, query: Tensor) -> None:
             name,
             got=f"{describe(tensor)}, while query is {describe(query)}",
             needed="query, key and value of equal rank",
-            repair="Add axes of size 1 where an input is shared over a batch axis.",
+            repair="Add an axis of size 1 for each batch axis over which an input is shared.",
         )
-    if tensor.dtype != query.dtype and not (is_cast(tensor) and is_cast(query)):
+    if tensor.dtype != query.dtype and not (is_cast_by_autocast(tensor) and is_cast_by_autocast(query)):
         raise RegardError(
             name,
             got=f"{describe(tensor)}, while query is {describe(query)}",

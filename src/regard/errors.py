@@ -1,18 +1,34 @@
-"""The one error of the library: what was wrong, what is needed, and how to repair it."""
+"""The exception of the library: which argument is wrong, what was given, what is needed and how to fix it."""
 
-MAX_GOT = 300  # characters of a given value that an error shows
+MAX_VALUE_LENGTH = 300
+"""An error message shortens a given value that has more characters than this."""
 
 
 class RegardError(ValueError):
-    """An argument that `regard` cannot accept, explained.
+    """Raised when an argument is invalid.
 
-    The text always has the same four parts: the argument, what was given, what is needed, the repair. A given value
-    longer than 300 characters is shortened in the middle, because a file can contain a name of any length.
+    The message has four parts: the argument, what was given, what is needed and how to fix it. A given value of more
+    than 300 characters is shortened in the middle, because a file may contain names of any length.
+
+    Args:
+        argument: name of the argument.
+        got: what was given.
+        needed: what is needed.
+        repair: how to fix the call, as a complete sentence.
+
+    Attributes:
+        argument: name of the argument.
+        got: what was given, shortened.
+        needed: what is needed.
+        repair: how to fix the call.
+
+    >>> print(RegardError("key", got="dim 3", needed="dim 4", repair="Project the keys."))
+    key: got dim 3; needed dim 4. Project the keys.
     """
 
     def __init__(self, argument: str, *, got: str, needed: str, repair: str) -> None:
-        """Compose the sentence that a user reads."""
-        got = _cut(got)
+        """Write the message from its parts."""
+        got = _shorten(got)
         super().__init__(f"{argument}: got {got}; needed {needed}. {repair}")
         self.argument = argument
         self.got = got
@@ -20,20 +36,27 @@ class RegardError(ValueError):
         self.repair = repair
 
     def about(self, argument: str) -> "RegardError":
-        """The same of an argument that the user knows by another name."""
+        """Return the same error for another argument name.
+
+        Args:
+            argument: the name by which the caller knows the argument, such as a key of a configuration file.
+
+        Returns:
+            A new error with the same values and text.
+        """
         return RegardError(argument, got=self.got, needed=self.needed, repair=self.repair)
 
     def __reduce__(self):
-        """Rebuild from the four parts, not from the sentence."""
+        """Pickle the four parts, because `__init__` does not accept the message."""
         parts = {"got": self.got, "needed": self.needed, "repair": self.repair}
         return _rebuild, (type(self), self.argument, parts)
 
 
-def _cut(got: str) -> str:
-    """The text, without its middle where it is too long to be read."""
-    if len(got) <= MAX_GOT:
+def _shorten(got: str) -> str:
+    """Return the text; replace the middle of a text that is too long by its number of characters."""
+    if len(got) <= MAX_VALUE_LENGTH:
         return got
-    return f"{got[: MAX_GOT // 2]} ... ({len(got):,} characters) ... {got[-MAX_GOT // 4 :]}"
+    return f"{got[: MAX_VALUE_LENGTH // 2]} ... ({len(got):,} characters) ... {got[-MAX_VALUE_LENGTH // 4 :]}"
 
 
 def _rebuild(cls: type[RegardError], argument: str, parts: dict[str, str]) -> RegardError:

@@ -1,6 +1,6 @@
-"""Private names of torch, used in this file alone: whether a call is traced, exported, transformed or captured.
+"""The only module that uses private names of torch, mostly to ask whether a call is traced, transformed or captured.
 
-Before a tracer, a transform or a mode no tensor value may be read and nothing may be cached.
+While a call is traced, transformed or intercepted by a mode, no tensor value may be read and nothing may be cached.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,24 +12,23 @@ from torch import Tensor
 from torch._library.custom_ops import CustomOpDef as CustomOpDef
 from torch.autograd import forward_ad
 
-Made = TypeVar("Made")
-_VIEWS = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
+T = TypeVar("T")
+_VIEW_TRACKING = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
 _PRE_DISPATCH = torch._C.DispatchKey.PreDispatch
-# The operator that torch.compile uses for linear layers.
+# The operator that torch.compile uses for linear layers on a CPU.
 _ONEDNN_LINEAR: Any = getattr(getattr(torch.ops.mkldnn, "_linear_pointwise", None), "default", None)
 
-
-# Whether autocast is on, for any device: faster than to ask for one device by its name.
-is_any_autocast = torch._C._is_any_autocast_enabled
+# Whether autocast is enabled for any device type; faster than torch.is_autocast_enabled(device_type).
+is_any_autocast_enabled = torch._C._is_any_autocast_enabled
 
 
 def is_traced() -> bool:
-    """Return whether the call is traced, transformed or intercepted by a mode."""
+    """Return whether the call is compiled, traced, transformed or intercepted by a mode."""
     return torch.compiler.is_compiling() or torch._C._is_tracing() or in_transform()
 
 
 def in_transform() -> bool:
-    """Return whether a new tensor would belong to a transform or a mode, so that it must not be kept."""
+    """Return whether a transform or a mode is active. New tensors then belong to it and must not be cached."""
     return (
         torch._C._are_functorch_transforms_active()
         or torch._C._len_torch_dispatch_stack() > 0
@@ -43,18 +42,18 @@ def in_functorch() -> bool:
 
 
 def is_exporting() -> bool:
-    """Return whether torch.export traces the call; its program has to serve every length."""
-    # Not torch.compiler.is_exporting, which before torch 2.13 is True inside torch.compile, too.
+    """Return whether torch.export traces the call. An exported program must accept every sequence length."""
+    # Not torch.compiler.is_exporting, which is also True inside torch.compile before torch 2.13.
     return torch.compiler._is_exporting_flag
 
 
 def has_forward_gradients() -> bool:
-    """Return whether forward-mode differentiation is on."""
+    """Return whether forward-mode differentiation is active."""
     return forward_ad._current_level >= 0
 
 
 def has_saved_tensor_hooks() -> bool:
-    """Return whether a hook packs the tensors saved for a backward pass, as a checkpoint does."""
+    """Return whether a hook replaces the tensors saved for the backward pass, as activation checkpointing does."""
     return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
 
 
@@ -64,54 +63,58 @@ def is_legacy_batched(tensor: Tensor) -> bool:
 
 
 def is_plain_tensor(tensor: Tensor) -> bool:
-    """Return whether a tensor is no subclass of torch's own."""
+    """Return whether the type of a tensor is torch.Tensor or torch.nn.Parameter, not another subclass."""
     return type(tensor) in (Tensor, torch.nn.Parameter)
 
 
 def can_read_values(tensor: Tensor) -> bool:
-    """Return whether reading values is free: a CPU tensor outside of tracing."""
+    """Return whether values can be read without waiting for a device: a CPU tensor outside of tracing."""
     return tensor.device.type == "cpu" and is_plain_tensor(tensor) and not is_traced()
 
 
-def stream_of(device: torch.device) -> int | None:
-    """Return the current CUDA stream, 0 on other devices, and None while a CUDA graph is captured."""
+def current_stream(device: torch.device) -> int | None:
+    """Return the current CUDA stream, 0 for other devices, and None while a CUDA graph is captured."""
     if device.type != "cuda":
         return 0
     return None if torch._C._cuda_isCurrentStreamCapturing() else torch._C._cuda_getCurrentRawStream(device.index)
 
 
-def outside_modes(make: Callable[[], Made]) -> Made:
-    """Return make(), run outside of inference mode and of modes that replace torch's functions."""
+def call_outside_modes(make: Callable[[], T]) -> T:
+    """Return make(), called outside of inference mode and of modes that override torch functions."""
     with torch._C.DisableTorchFunction():
-        if not torch.is_inference_mode_enabled():  # leaving a mode takes longer than most of what is made
+        if not torch.is_inference_mode_enabled():  # leaving inference mode takes longer than most calls of `make`
             return make()
         with torch.inference_mode(False):
             return make()
 
 
-def untracked(make: Callable[[], Made]) -> Made:
-    """Return make(), outside of modes unless the call is traced: what a later call may use as well."""
-    return make() if is_traced() else outside_modes(make)
+def call_for_reuse(make: Callable[[], T]) -> T:
+    """Return make(), called outside of modes so that later calls can use the tensor; a traced call stays in its trace.
+
+    Autograd cannot save a tensor made in inference mode for a backward pass.
+    """
+    return make() if is_traced() else call_outside_modes(make)
 
 
-def aten(name: str) -> Any:
-    """Return a private operator of torch, or None if this version has none of that name."""
+def find_aten_operator(name: str) -> Any:
+    """Return an operator of torch.ops.aten, or None if this version of torch does not have it."""
     return getattr(getattr(torch.ops.aten, name, None), "default", None)
 
 
 @contextmanager
 def below_autograd() -> Iterator[None]:
-    """Record nothing of a tensor: no gradient, no view and no overwriting.
+    """Turn off everything that autograd records: gradients, views and in-place changes.
 
-    So a compiled program sees tensors of one kind; a parameter or inference mode would need programs of their own.
+    A compiled function then sees only plain tensors. Otherwise torch.compile would compile it again for parameters and
+    for inference mode.
     """
-    with torch._C._AutoDispatchBelowAutograd(), torch._C._ExcludeDispatchKeyGuard(_VIEWS), torch.no_grad():
+    with torch._C._AutoDispatchBelowAutograd(), torch._C._ExcludeDispatchKeyGuard(_VIEW_TRACKING), torch.no_grad():
         yield
 
 
 def has_cpp_compiler() -> bool:
-    """Return whether torch.compile finds a C++ compiler that works."""
-    from torch._inductor import cpp_builder  # heavy, and loaded already where a caller was compiled for a CPU
+    """Return whether torch.compile finds a working C++ compiler."""
+    from torch._inductor import cpp_builder  # slow to import; compiling the caller for a CPU has imported it already
 
     try:
         cpp_builder.get_cpp_compiler()
@@ -121,40 +124,54 @@ def has_cpp_compiler() -> bool:
 
 
 def varlen_attn(
-    query: Tensor, key: Tensor, value: Tensor, starts: Tensor, edges: Tensor, queries: int, keys: int, *, scale: float
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    cu_seq_q: Tensor,
+    cu_seq_k: Tensor,
+    max_q: int,
+    max_k: int,
+    *,
+    scale: float,
 ) -> Tensor:
-    """Return torch.nn.attention.varlen.varlen_attn of segments; its module is imported here, because it loads Triton.
+    """Return the attention of packed sequences by torch.nn.attention.varlen.varlen_attn.
 
     Args:
-        query: (tokens, heads, dim), the queries of all segments.
-        key: (tokens, heads, dim).
-        value: (tokens, heads, dim).
-        starts: int32 (segments + 1), where segments begin among the queries.
-        edges: int32 (segments + 1), where segments begin among the keys.
-        queries: largest number of queries of a segment.
-        keys: largest number of keys of a segment.
+        query: (queries, heads, dim), the queries of all sequences.
+        key: (keys, heads, dim), the keys of all sequences.
+        value: (keys, heads, dim).
+        cu_seq_q: int32 (sequences + 1), cumulative numbers of queries.
+        cu_seq_k: int32 (sequences + 1), cumulative numbers of keys.
+        max_q: largest number of queries of a sequence.
+        max_k: largest number of keys of a sequence.
         scale: factor of the dot products.
-    """
-    from torch.nn.attention.varlen import varlen_attn as attend
 
-    output = attend(query, key, value, starts, edges, queries, keys, scale=scale)
+    Returns:
+        (queries, heads, dim).
+    """
+    from torch.nn.attention import varlen  # imported here, because this module imports Triton
+
+    output = varlen.varlen_attn(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, scale=scale)
     assert isinstance(output, Tensor)
     return output
 
 
 def has_onednn_linear() -> bool:
-    """Return whether torch was built with oneDNN's linear operator, and oneDNN is switched on."""
+    """Return whether torch was built with oneDNN's linear operator and oneDNN is enabled."""
     mkldnn = torch.backends.mkldnn
     return _ONEDNN_LINEAR is not None and mkldnn.is_available() and bool(mkldnn.enabled)
 
 
 def onednn_linear(tokens: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Return functional.linear by oneDNN; it has no derivatives, and reads a bias as if it were contiguous.
+    """Return functional.linear computed by oneDNN, which has no derivatives.
 
     Args:
         tokens: float32 (*batch, tokens, dim).
         weight: float32 (outputs, dim).
-        bias: float32 (outputs), contiguous, or None.
+        bias: float32 (outputs), contiguous because oneDNN ignores its stride, or None.
+
+    Returns:
+        (*batch, tokens, outputs).
     """
     return _ONEDNN_LINEAR(tokens, weight, bias, "none", [], "")
 
@@ -171,6 +188,9 @@ def native_multi_head_attention(
         bias: (3 * dim).
         output_weight: (dim, dim).
         output_bias: (dim).
+
+    Returns:
+        (batch, tokens, dim).
     """
     dim = tokens.shape[-1]
     return torch._native_multi_head_attention(
@@ -179,8 +199,8 @@ def native_multi_head_attention(
 
 
 def has_forward_hooks(*modules: torch.nn.Module) -> bool:
-    """Return whether a hook runs around the forward of one of these modules, its own or one for all modules."""
-    everywhere = torch.nn.modules.module
-    if everywhere._global_forward_hooks or everywhere._global_forward_pre_hooks:
+    """Return whether a forward hook or forward pre-hook is registered, for one of these modules or globally."""
+    registry = torch.nn.modules.module
+    if registry._global_forward_hooks or registry._global_forward_pre_hooks:
         return True
     return any(module._forward_hooks or module._forward_pre_hooks for module in modules)

@@ -19,10 +19,10 @@ def test_it_prints_one_line_for_each_thing_it_knows():
     text = str(regard.why(TOKENS, TOKENS, TOKENS, "gaussian"))
     assert text.splitlines() == [
         "backend: reference",
-        "  error of a score: the rounding of float32, in which scores, softmax and sums are formed",
-        "  not torch: it knows dot products only",
-        "  not triton: reference is faster here, or was asked for",
-        "  not blocked: reference is faster here, or was asked for",
+        "  error of a score: the rounding of float32, the dtype of scores, softmax and sums",
+        "  not torch: it computes dot products only",
+        "  not triton: reference is faster here",
+        "  not blocked: reference is faster here",
     ]
 
 

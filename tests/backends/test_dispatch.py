@@ -12,7 +12,15 @@ from regard.attention.prepare import Options, prepare
 from regard.backends import dispatch
 from regard.backends.base import Plan, Problem, Refusal
 from regard.backends.blocked.additive import AdditiveTiles
-from regard.backends.dispatch import BACKENDS, FEW_ADDITIVE, FEW_LIMIT, FEW_QUERIES, SMALL, SMALL_ADDITIVE, TRITON_FROM
+from regard.backends.dispatch import (
+    BACKENDS,
+    MAX_FEW_QUERIES,
+    MAX_FEW_QUERIES_ADDITIVE,
+    MAX_FEW_QUERIES_ELEMENTS,
+    MAX_SMALL_ADDITIVE_ELEMENTS,
+    MAX_SMALL_ELEMENTS,
+    MIN_TRITON_ELEMENTS,
+)
 from regard.masks.bound import Dense, Lengths
 from regard.scores.base import CallablePair
 from regard.scores.dot import DotPair
@@ -37,10 +45,10 @@ def test_small_problems_run_in_reference_and_large_ones_in_blocked(score):
 
 
 def test_reference_is_chosen_up_to_the_limit_of_small_problems():
-    side = int((SMALL["cpu"] // 2) ** 0.5)
-    query, key = tokens(side, 1), tokens(SMALL["cpu"] // 2 // side, 1)
+    side = int((MAX_SMALL_ELEMENTS["cpu"] // 2) ** 0.5)
+    query, key = tokens(side, 1), tokens(MAX_SMALL_ELEMENTS["cpu"] // 2 // side, 1)
     assert chosen(query, key, key, "gaussian") == "reference"
-    query, key = tokens(side + 1, 1), tokens(SMALL["cpu"] // 2 // side + 1, 1)
+    query, key = tokens(side + 1, 1), tokens(MAX_SMALL_ELEMENTS["cpu"] // 2 // side + 1, 1)
     assert chosen(query, key, key, "gaussian") == "blocked"
 
 
@@ -55,14 +63,14 @@ def test_unknown_backend_is_refused_with_the_known_names():
 
 
 def test_named_backend_that_refuses_raises_with_its_reason():
-    with refuses("backend", "torch refuses: it knows dot"):
+    with refuses("backend", "torch refuses: it computes dot"):
         regard.attend(tokens(5), tokens(7), tokens(7), "gaussian", backend="torch")
 
 
 def test_why_has_a_reason_for_every_backend_that_is_not_chosen():
     record = regard.why(tokens(5), tokens(7), tokens(7), "gaussian", backend="blocked")
     assert set(record.refusals) == set(BACKENDS) - {"blocked"}
-    assert record.refusals["torch"] == "it knows dot products only"
+    assert record.refusals["torch"] == "it computes dot products only"
     assert all(record.refusals.values())
 
 
@@ -86,18 +94,20 @@ def test_blocked_computes_tanh_if_the_tolerance_is_tighter_than_the_identity():
 
 
 def test_few_queries_run_in_reference_up_to_a_limit_of_elements():
-    keys = 4 * SMALL["cpu"] // FEW_QUERIES
-    assert chosen(tokens(FEW_QUERIES, 1), tokens(keys, 1), tokens(keys, 1), "gaussian") == "reference"
-    assert chosen(tokens(FEW_QUERIES + 1, 1), tokens(keys, 1), tokens(keys, 1), "gaussian") == "blocked"
-    beyond = FEW_LIMIT + 1
+    keys = 4 * MAX_SMALL_ELEMENTS["cpu"] // MAX_FEW_QUERIES
+    assert chosen(tokens(MAX_FEW_QUERIES, 1), tokens(keys, 1), tokens(keys, 1), "gaussian") == "reference"
+    assert chosen(tokens(MAX_FEW_QUERIES + 1, 1), tokens(keys, 1), tokens(keys, 1), "gaussian") == "blocked"
+    beyond = MAX_FEW_QUERIES_ELEMENTS + 1
     one, many = torch.zeros(1, 1, 1), torch.zeros(1, 1, 1).expand(1, beyond, 1)
     assert chosen(one, many, many, "gaussian") == "blocked"
 
 
 def test_additive_score_on_a_cpu_has_a_lower_limit_of_few_queries():
-    keys, score = 2 * SMALL_ADDITIVE // 8, regard.scores.Additive(4, 4, 8)
-    assert chosen(tokens(FEW_ADDITIVE, 4, 1), tokens(keys, 4, 1), tokens(keys, 4, 1), score) == "reference"
-    assert chosen(tokens(FEW_ADDITIVE + 1, 4, 1), tokens(keys, 4, 1), tokens(keys, 4, 1), score) == "blocked"
+    keys, score = 2 * MAX_SMALL_ADDITIVE_ELEMENTS // 8, regard.scores.Additive(4, 4, 8)
+    assert chosen(tokens(MAX_FEW_QUERIES_ADDITIVE, 4, 1), tokens(keys, 4, 1), tokens(keys, 4, 1), score) == "reference"
+    assert (
+        chosen(tokens(MAX_FEW_QUERIES_ADDITIVE + 1, 4, 1), tokens(keys, 4, 1), tokens(keys, 4, 1), score) == "blocked"
+    )
 
 
 def on_gpu(queries, keys, kind, dim=64):
@@ -109,9 +119,9 @@ def on_gpu(queries, keys, kind, dim=64):
         return problem._replace(value=torch.empty(key.shape, device="cuda"))
 
 
-@pytest.mark.parametrize("kind", TRITON_FROM)
+@pytest.mark.parametrize("kind", MIN_TRITON_ELEMENTS)
 def test_order_begins_with_triton_on_a_gpu_from_the_size_of_each_kind(kind):
-    keys = TRITON_FROM[kind] // (64 * 512)
+    keys = MIN_TRITON_ELEMENTS[kind] // (64 * 512)
     for need in ("output", "log_mass"):
         assert dispatch.order(on_gpu(512, keys, kind), need)[0] == "triton"
         assert "triton" not in dispatch.order(on_gpu(511, keys, kind), need)
@@ -122,7 +132,7 @@ def test_order_never_has_triton_on_a_cpu():
     for score in ("gaussian", regard.scores.Additive.of_projected(64)):
         large = torch.zeros(1, 1, 64).expand(1, 2**12, 64)
         problem = prepare(large, large, large, score, Options())
-        assert problem.elements > TRITON_FROM[problem.pair.kind]
+        assert problem.elements > MIN_TRITON_ELEMENTS[problem.pair.kind]
         assert dispatch.order(problem, "output") == ("blocked", "reference")
 
 
@@ -183,7 +193,7 @@ SCORES = {
     "additive": lambda: regard.scores.Additive(4, 4, 8),
     "callable": lambda: lambda q, k: q @ k.mT,
 }
-ONLY_DOT = "it knows dot products only"
+ONLY_DOT = "it computes dot products only"
 ONLY_FUSED = "it knows scores of distance and additive scores only"
 NO_WEIGHTS = "it does not return weights"
 # The reason of each backend that refuses, by kind of score and need.
@@ -246,7 +256,8 @@ def test_explain_gives_the_refusals_for_the_weights(count):
 def test_explain_gives_the_limit_up_to_which_auto_takes_the_reference():
     problem = prepare(tokens(1024), tokens(1024), tokens(1024), "gaussian", Options())
     refusal = dispatch.explain(problem).refusals["reference"]
-    assert refusal == f"it would materialise {problem.elements} elements; auto takes it up to {SMALL['cpu']}"
+    limit = MAX_SMALL_ELEMENTS["cpu"]
+    assert refusal == f'it would materialise {problem.elements} elements; backend="auto" uses it for at most {limit}'
 
 
 # --- A sink ------------------------------------------------------------------------------------------------------

@@ -212,7 +212,7 @@ def test_every_stream_has_a_padding_of_its_own(mask, monkeypatch):
     mask, found = CACHED[mask](), []
     monkeypatch.setattr(bound, "DEVICE_WITH_STREAMS", torch.get_default_device().type)
     for stream in (1, 2, 1):
-        monkeypatch.setattr(bound, "stream_of", lambda device, stream=stream: stream)
+        monkeypatch.setattr(bound, "current_stream", lambda device, stream=stream: stream)
         found.append(placed(mask).padding(TOKENS, torch.get_default_device()))
     assert found[0] is found[2]
     assert found[0] is not found[1]
@@ -223,7 +223,7 @@ def test_nothing_is_cached_while_a_graph_is_captured(mask, monkeypatch):
     """A captured graph computes the padding again at each replay."""
     mask = CACHED[mask]()
     monkeypatch.setattr(bound, "DEVICE_WITH_STREAMS", torch.get_default_device().type)
-    monkeypatch.setattr(bound, "stream_of", lambda device: None)
+    monkeypatch.setattr(bound, "current_stream", lambda device: None)
     first, second = (placed(mask).padding(TOKENS, torch.get_default_device()) for _ in range(2))
     assert first is not second
     assert mask._bound == {}

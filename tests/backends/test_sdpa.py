@@ -118,10 +118,10 @@ def test_shared_axes_of_up_to_two_batch_axes(batches):
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"score": "gaussian"}, "it knows dot products only"),
+        ({"score": "gaussian"}, "it computes dot products only"),
         ({"score": regard.scores.ScaledDot(softcap=3.0)}, "it has no softcap"),
         ({"score": regard.scores.ScaledDot(sink=3)}, "it does not return log_mass"),
-        ({"bias": lambda i, j: -(i[:, None] - j).double()}, "it takes no callable bias"),
+        ({"bias": lambda i, j: -(i[:, None] - j).double()}, "it does not support a callable bias"),
         (
             {"bias": torch.zeros(KEYS, dtype=torch.float64, requires_grad=True)},
             "the gradient of the bias would materialise the weights",

@@ -87,7 +87,7 @@ def assert_like_the_reference(found, tokens, mask):
 
 
 def attention_of_segments(tokens, edges, sizes, used, causal, scale, *, writes_empty_queries):
-    """Attention within each segment of a line of tokens (tokens, heads, dim).
+    """Attention within each segment of a packed sequence (tokens, heads, dim).
 
     edges: where the segments of queries and of keys begin. sizes: the largest segments. used: how many keys of each
     segment are real, or None for all. The gradient of keys that belong to no segment is not written, nor that of
@@ -157,12 +157,12 @@ def efficient(
 
 def varlen_attention(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, *, scale):
     """torch.nn.attention.varlen.varlen_attn for tokens (tokens, heads, dim), which is not causal by default."""
-    assert query.dtype in varlen.HALVES
+    assert query.dtype in varlen.HALF_DTYPES
     tokens, edges, sizes = (query, key, value), (cu_seq_q, cu_seq_k), (max_q, max_k)
     return attention_of_segments(tokens, edges, sizes, None, False, scale, writes_empty_queries=True)
 
 
-STAND_INS = {"EFFICIENT": efficient, "varlen_attn": varlen_attention}
+STAND_INS = {"EFFICIENT_ATTENTION": efficient, "varlen_attn": varlen_attention}
 
 
 @pytest.fixture
@@ -239,7 +239,7 @@ def mask_of(lengths, causal=False):
 
 
 def kernel_for(dtype, causal):
-    return "varlen_attn" if dtype in varlen.HALVES and not causal else "EFFICIENT"
+    return "varlen_attn" if dtype in varlen.HALF_DTYPES and not causal else "EFFICIENT_ATTENTION"
 
 
 @pytest.mark.parametrize("make", LAYOUTS)
@@ -289,10 +289,10 @@ def test_tokens_are_not_copied(make, batch, dtype, kernels, monkeypatch):
     attend(tokens, mask_of([7]))
     assert [x.data_ptr() for x in received[:3]] == [x.data_ptr() for x in tokens]
     assert kernels == [kernel]
-    # Heads that are apart in memory are rows of their own; in half precision padding is a segment of its own.
-    rows = batch * (2 if make is separate_heads and batch > 1 else 1)
+    # Heads that are apart in memory are parts of their own; in half precision padding is a segment of its own.
+    parts = batch * (2 if make is separate_heads and batch > 1 else 1)
     edges = received[3] if kernel == "varlen_attn" else received[4]
-    assert len(edges) == rows * (2 if kernel == "varlen_attn" else 1) + 1
+    assert len(edges) == parts * (2 if kernel == "varlen_attn" else 1) + 1
 
 
 @pytest.mark.parametrize("make", LAYOUTS)
@@ -369,9 +369,11 @@ def test_lengths_of_any_integer_dtype(dtype, gradient, kernels):
 
 @pytest.fixture
 def segmentations(monkeypatch):
-    """The line of every computation of segments."""
+    """The layout of every computation of segments."""
     computed, compute = [], varlen._segments
-    monkeypatch.setattr(varlen, "_segments", lambda line, *inputs: computed.append(line) or compute(line, *inputs))
+    monkeypatch.setattr(
+        varlen, "_segments", lambda layout, *inputs: computed.append(layout) or compute(layout, *inputs)
+    )
     return computed
 
 
@@ -410,7 +412,7 @@ def test_segments_computed_in_inference_mode_serve_a_later_backward_pass(dtype, 
         attend(tokens, mask)
     found = with_gradients(attend(tokens, mask), tokens)
     # In half precision the segments are the same with and without a gradient.
-    assert len(segmentations) == (1 if dtype in varlen.HALVES else 2)
+    assert len(segmentations) == (1 if dtype in varlen.HALF_DTYPES else 2)
     for result, expected in zip(found, with_gradients(attend(tokens, mask_of([3, 0, 7])), tokens), strict=True):
         assert torch.equal(result, expected)
     assert len(kernels) == 3
@@ -473,7 +475,7 @@ def test_attend_uses_the_kernels_for_every_dot_product(mask, score, kernels, set
     tokens, mask = drawn(), PADDED[mask]()
     wide = [x.detach().double().requires_grad_() for x in tokens]
     found = with_gradients(regard.attend(*tokens, score, mask), tokens)
-    assert kernels == ["EFFICIENT"]
+    assert kernels == ["EFFICIENT_ATTENTION"]
     assert regard.why(*tokens, score, mask).backend == "torch"
     reference = with_gradients(regard.attend(*tokens, score, mask, backend="reference"), tokens)
     exact = with_gradients(regard.attend(*wide, score, mask, backend="reference"), wide)
@@ -485,10 +487,10 @@ def test_attend_uses_the_kernels_for_every_dot_product(mask, score, kernels, set
 def test_layer_uses_the_kernels(mask, kernels):
     layer, tokens, mask = regard.MultiHeadAttention(16, 2), torch.randn(3, 11, 16), PADDED[mask]()
     found = with_gradients(layer(tokens, mask=mask), list(layer.parameters()))
-    assert kernels == ["EFFICIENT"]
+    assert kernels == ["EFFICIENT_ATTENTION"]
     matrix = Mask.keep(mask.to_sdpa((3, 2), 11, 11))
     expected = with_gradients(layer(tokens, mask=matrix), list(layer.parameters()))
-    assert kernels == ["EFFICIENT"]
+    assert kernels == ["EFFICIENT_ATTENTION"]
     for result, same in zip(found, expected, strict=True):
         torch.testing.assert_close(result, same)
 
@@ -597,11 +599,11 @@ def test_largest_heads(dtype, causal, gradient, largest):
 
 
 @pytest.mark.usefixtures("kernels")
-def test_lines_that_are_too_long_are_not_taken(monkeypatch):
+def test_packed_batches_beyond_the_limits_of_the_kernels_use_a_mask(monkeypatch):
     tokens, mask = drawn(queries=7), mask_of([3, 11, 7])
-    rows = 3 * 2
+    parts = 3 * 2
     assert not plan(tokens, mask).reads_padding
-    for limit, needed in (("MAX_TOKENS", rows * 11), ("MAX_SEGMENTS", 2 * rows + 1)):
+    for limit, needed in (("MAX_TOKENS", parts * 11), ("MAX_SEGMENTS", 2 * parts + 1)):
         for allowed in (needed - 2, needed):
             with monkeypatch.context() as changed:
                 changed.setattr(varlen, limit, allowed)
@@ -620,7 +622,7 @@ def test_small_calls_use_a_mask(gradient, backend, dtype, kernels, monkeypatch):
         assert bool(kernels) == taken
         kernels.clear()
     attend(tokens, mask_of([3, 0, 7], causal=True), backend)  # its mask would have an entry for each pair
-    assert kernels == ["EFFICIENT"]
+    assert kernels == ["EFFICIENT_ATTENTION"]
 
 
 class Subclass(torch.Tensor):
@@ -646,7 +648,7 @@ def test_intercepted_calls_do_not_use_the_kernels(how, causal, kernels):
     torch.testing.assert_close(found, expected)
     assert kernels == []
     torch.testing.assert_close(attend(tokens, mask), expected)
-    assert kernels == ["EFFICIENT"]
+    assert kernels == ["EFFICIENT_ATTENTION"]
 
 
 def test_gradients_of_torch_func_do_not_use_the_kernels(kernels):
@@ -673,7 +675,7 @@ def test_kernels_that_are_switched_off_are_not_used(allowed, kernels):
         attend(drawn(), mask_of([3, 11, 7]))
     assert kernels == []
     attend(drawn(), mask_of([3, 11, 7]))
-    assert kernels == ["EFFICIENT"]
+    assert kernels == ["EFFICIENT_ATTENTION"]
 
 
 @pytest.mark.parametrize(
@@ -689,11 +691,11 @@ def test_kernels_that_are_switched_off_are_not_used(allowed, kernels):
     ids=str,
 )
 def test_kernels_need_a_recent_gpu_and_a_build_with_them(changes, expected, monkeypatch):
-    found = {"capability": (9, 0), "built": True, "hip": None, "operator": varlen.EFFICIENT} | changes
+    found = {"capability": (9, 0), "built": True, "hip": None, "operator": varlen.EFFICIENT_ATTENTION} | changes
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: found["capability"])
     monkeypatch.setattr(torch.backends.cuda, "is_flash_attention_available", lambda: found["built"])
     monkeypatch.setattr(torch.version, "hip", found["hip"])
-    monkeypatch.setattr(varlen, "EFFICIENT", found["operator"])
+    monkeypatch.setattr(varlen, "EFFICIENT_ATTENTION", found["operator"])
     varlen._has_kernels.cache_clear()
     assert varlen._has_kernels(torch.device("cuda")) == expected
     varlen._has_kernels.cache_clear()

@@ -312,7 +312,7 @@ def test_a_matrix_that_changes_is_read_anew(constructor):
 def test_each_stream_has_its_own_bound_mask(monkeypatch):
     mask, stream = CACHED["lengths"](), [0]
     monkeypatch.setattr(bound, "DEVICE_WITH_STREAMS", "cpu")
-    monkeypatch.setattr(bound, "stream_of", lambda device: stream[0])
+    monkeypatch.setattr(bound, "current_stream", lambda device: stream[0])
     first = place(mask)
     stream[0] = 7
     second = place(mask)
@@ -325,7 +325,7 @@ def test_each_stream_has_its_own_bound_mask(monkeypatch):
 def test_a_captured_graph_neither_reads_nor_fills_the_cache(monkeypatch):
     used, unused, stream = CACHED["lengths"](), CACHED["lengths"](), [0]
     monkeypatch.setattr(bound, "DEVICE_WITH_STREAMS", "cpu")
-    monkeypatch.setattr(bound, "stream_of", lambda device: stream[0])
+    monkeypatch.setattr(bound, "current_stream", lambda device: stream[0])
     first = place(used)
     stream[0] = None
     assert place(used) is not first

@@ -12,7 +12,7 @@ from torch import nn
 
 import regard
 from regard.scores import Additive, additive
-from regard.scores.additive import GRID, START, ActivationRange, round_up
+from regard.scores.additive import GRID, INITIAL_BOUND, ActivationRange, round_up
 
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="ranges are measured on a GPU")
 BACKENDS = ("reference", "blocked")
@@ -117,8 +117,8 @@ def test_a_new_score_is_drawn_as_a_linear_layer_is():
 
 
 def test_a_range_starts_on_the_grid_which_rises():
-    assert ActivationRange().range == (START, START)
-    assert START in GRID
+    assert ActivationRange().range == (INITIAL_BOUND, INITIAL_BOUND)
+    assert INITIAL_BOUND in GRID
     assert list(GRID) == sorted(set(GRID))
     assert GRID[0] > 0
 
@@ -152,9 +152,9 @@ def test_outlier_tokens_do_not_widen_the_range(monkeypatch):
     monkeypatch.setattr(additive, "TOKENS_PER_OUTLIER", 10)
     tokens = torch.rand(4, 5, 3)
     tokens[0, 1, 2], tokens[3, 0, 0], tokens[2, 2, 2] = -50.0, 9.0, -3.0
-    assert additive._large_activation(tokens) == 3.0
+    assert additive._activation_bound(tokens) == 3.0
     monkeypatch.setattr(additive, "TOKENS_PER_OUTLIER", 100)
-    assert additive._large_activation(tokens) == 50.0
+    assert additive._activation_bound(tokens) == 50.0
 
 
 @pytest.fixture
@@ -179,7 +179,7 @@ def test_activations_are_not_measured_on_a_cpu():
     ranges = ActivationRange()
     for _ in range(40):
         ranges.observe(torch.full((3, 4), 0.1, device="cpu"), torch.full((3, 4), 0.1, device="cpu"))
-    assert ranges.range == (START, START)
+    assert ranges.range == (INITIAL_BOUND, INITIAL_BOUND)
 
 
 def test_a_copy_keeps_the_range_and_drops_the_pending_measurement():
@@ -200,7 +200,7 @@ def test_the_range_is_not_in_the_state_dict():
 def test_a_measurement_is_used_some_calls_later():
     score = Additive.of_projected(4).to("cuda")
     query, key = torch.full((9, 4), 0.7, device="cuda"), torch.full((5, 4), -3.2, device="cuda")
-    assert score.pair(query, key).reach == (START, START)
+    assert score.pair(query, key).reach == (INITIAL_BOUND, INITIAL_BOUND)
     torch.cuda.synchronize()
     assert score.pair(query, key).reach == (round_up(0.7), round_up(3.2))
     score.eval()

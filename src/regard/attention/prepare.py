@@ -7,13 +7,21 @@ import torch
 from torch import Tensor
 
 from regard.backends.base import Bias, Problem
-from regard.checks import FLOATS, broadcasts, check_inputs, common_batch, describe, is_autocast, is_cast
+from regard.checks import (
+    FLOATS,
+    can_broadcast,
+    check_inputs,
+    common_batch,
+    describe,
+    is_autocast_enabled,
+    is_cast_by_autocast,
+)
 from regard.errors import RegardError
 from regard.masks import Mask
 from regard.masks.bound import BoundMask, without_full_bands
 from regard.scores.base import CallablePair, PairScore, Score
-from regard.scores.names import NAMED, ScoreLike, check_score, score_by_name
-from regard.torch_compat import is_any_autocast
+from regard.scores.names import SHARED_SCORES, ScoreLike, check_score, score_by_name
+from regard.torch_compat import is_any_autocast_enabled
 
 
 class Options(NamedTuple):
@@ -50,13 +58,13 @@ def prepare(query: Tensor, key: Tensor, value: Tensor, score: ScoreLike, options
     """
     has_one_batch = check_inputs(query, key, value)
     if isinstance(score, str):
-        score = NAMED.get(score) or score_by_name(score)
+        score = SHARED_SCORES.get(score) or score_by_name(score)
     elif not isinstance(score, Score):
         check_score(score)
         query, key, value = to_autocast(query), to_autocast(key), to_autocast(value)
         checked = checked_callable(under_autocast(score, query.device), common_batch(query, key, value))
         return to_problem(CallablePair(query, key, checked), value, options)
-    if is_any_autocast():
+    if is_any_autocast_enabled():
         query, key, value = to_autocast(query, score), to_autocast(key, score), to_autocast(value)
     pair = score.pair(score.prepare_query(query), score.prepare_key(key))
     # Only preparation and parameters of a score can give tokens other batch axes.
@@ -115,7 +123,7 @@ def under_autocast(
     score: Callable[[Tensor, Tensor], Tensor], device: torch.device
 ) -> Callable[[Tensor, Tensor], Tensor]:
     """A user's score as it would run here and now: backends accumulate without autocast, its layers want theirs."""
-    if not is_autocast(device):
+    if not is_autocast_enabled(device):
         return score
     kind, dtype = device.type, torch.get_autocast_dtype(device.type)
 
@@ -146,7 +154,7 @@ def _check_tile(
     argument: str, tile: object, wanted: tuple[int, ...], device: torch.device, is_whole: bool, repair: str
 ) -> Tensor:
     """What a callable returned, if it is floating point, there, whole, and broadcasts to (*batch, queries, keys)."""
-    if is_whole and isinstance(tile, Tensor) and tile.is_floating_point() and broadcasts(tile.shape, wanted):
+    if is_whole and isinstance(tile, Tensor) and tile.is_floating_point() and can_broadcast(tile.shape, wanted):
         if tile.device == device:
             return tile
         repair = f"Make it where the inputs are, on {device}."
@@ -163,7 +171,11 @@ def to_autocast(tensor: Tensor, score: object = None) -> Tensor:
 
     score: the score of a query or key; not given for a value. Tokens stay as they are if its can_round_tokens is False.
     """
-    if not is_any_autocast() or not is_cast(tensor) or (isinstance(score, Score) and not score.can_round_tokens):
+    if (
+        not is_any_autocast_enabled()
+        or not is_cast_by_autocast(tensor)
+        or (isinstance(score, Score) and not score.can_round_tokens)
+    ):
         return tensor
     return tensor.to(torch.get_autocast_dtype(tensor.device.type))
 
@@ -192,7 +204,7 @@ def _checked_bias(bias: Bias, shape: tuple[int, ...], device: torch.device) -> B
             needed=f"a bias on {device}, like the query",
             repair="Move it, for example bias.to(query.device).",
         )
-    if not broadcasts(bias.shape, shape):
+    if not can_broadcast(bias.shape, shape):
         raise RegardError(
             "bias",
             got=f"shape {tuple(bias.shape)}",

@@ -1,4 +1,4 @@
-"""What a backend is given and what it answers: `Problem`, `Result`, `Plan`, `Refusal` and the `Backend` protocol."""
+"""The interface of backends: `Problem`, `Result`, `Plan`, `Refusal` and the base class `Backend`."""
 
 import math
 from abc import ABC, abstractmethod
@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from regard.checks import accumulation_dtype, common_batch, is_autocast
+from regard.checks import accumulation_dtype, common_batch, is_autocast_enabled
 from regard.masks.bound import BoundMask
 from regard.scores.base import CallablePair, PairScore
 
@@ -65,7 +65,7 @@ class Problem(NamedTuple):
 
     @property
     def elements(self) -> int:
-        """How many numbers the textbook form holds at once: for each pair one, times the width of a difference."""
+        """Number of entries of the largest tensor of the reference: all pairs of tokens times `pair.elements()`."""
         return math.prod(self.batch) * self.queries * self.keys * self.pair.elements()
 
     @property
@@ -73,21 +73,40 @@ class Problem(NamedTuple):
         """Whether a function of the user computes the scores or the bias."""
         return isinstance(self.pair, CallablePair) or callable(self.bias)
 
-    def additive_bound(self, each: float) -> str:
-        """Return the promise for an additive score whose tanh has an error of at most `each`."""
+    def additive_bound(self, tanh_error: float) -> str:
+        """Describe the error bound of an additive score.
+
+        Args:
+            tanh_error: largest error of one tanh.
+
+        Returns:
+            The bound in words, as `regard.why` prints it.
+        """
         (weight,) = self.pair.parameters()
-        total = each * float(weight.detach().abs().sum(-1).max())
-        return f"at most {each:.2g} for each tanh, {total:.2g} for the sum over hidden units"
+        total = tanh_error * float(weight.detach().abs().sum(-1).max())
+        return f"at most {tanh_error:.2g} for each tanh, {total:.2g} for the sum over hidden units"
 
     def select_batch(self, index: BatchIndex) -> "Problem":
-        """Return the problem of a part of the batch; not for problems that use a callable."""
+        """Return the problem of a part of the batch, for computing its scores.
+
+        The sink is not selected. A callable score or bias is not supported, because it expects the whole batch.
+
+        Args:
+            index: an integer or a slice for each of the first batch axes.
+
+        Returns:
+            The problem of the selected part.
+        """
         batch = self.batch
 
         def pick(tensor: Tensor) -> Tensor:
-            # An axis that is shared stays shared: a number takes its only entry, a slice leaves it alone.
-            shared = [tensor.shape[axis] == 1 < size for axis, size in enumerate(batch)]
-            own = [(0 if isinstance(i, int) else slice(None)) if shared[axis] else i for axis, i in enumerate(index)]
-            return tensor[tuple(own)]
+            # In an axis of size 1 that is shared over the batch, an integer becomes 0 and a slice keeps the axis.
+            is_shared = [tensor.shape[axis] == 1 < size for axis, size in enumerate(batch)]
+            own_index = [
+                (0 if isinstance(entry, int) else slice(None)) if is_shared[axis] else entry
+                for axis, entry in enumerate(index)
+            ]
+            return tensor[tuple(own_index)]
 
         mask = None if self.mask is None else self.mask.map(pick)
         bias = pick(self.bias) if isinstance(self.bias, Tensor) else None
@@ -97,7 +116,13 @@ class Problem(NamedTuple):
 
 
 class Result(NamedTuple):
-    """output (*batch, queries, value_dim), log_mass (*batch, queries), weights (*batch, queries, keys)."""
+    """What a backend computes for a problem.
+
+    Attributes:
+        output: (*batch, queries, value_dim).
+        log_mass: (*batch, queries), or None if the call does not need it.
+        weights: (*batch, queries, keys) before dropout, or None if the call does not need them.
+    """
 
     output: Tensor
     log_mass: Tensor | None = None
@@ -105,7 +130,12 @@ class Result(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """Why a backend does not run a problem."""
+    """Why a backend does not run a problem.
+
+    Attributes:
+        backend: name of the backend.
+        reason: a clause that completes "it refuses: ".
+    """
 
     backend: str
     reason: str
@@ -114,7 +144,10 @@ class Refusal(NamedTuple):
 class Plan(NamedTuple):
     """The decision of a backend to run a problem.
 
-    backend: its name. run: the computation. reads_padding: whether `run` reads keys and values that are padding.
+    Attributes:
+        backend: name of the backend.
+        run: the computation.
+        reads_padding: whether `run` reads keys and values that are padding, so that they must be set to 0 before.
     """
 
     backend: str
@@ -133,7 +166,15 @@ class Backend(ABC):
 
     @abstractmethod
     def plan(self, problem: Problem, need: Need) -> Plan | Refusal:
-        """Decide whether and how to run a problem; computes nothing."""
+        """Decide whether and how to run a problem, without computing anything.
+
+        Args:
+            problem: the call after preparation.
+            need: what the caller needs: the output, also log_mass, or also the weights.
+
+        Returns:
+            A plan, or a refusal with its reason.
+        """
 
     def error_bound(self, problem: Problem) -> str:
         """Return the promised error of one score, as `regard.why` prints it."""
@@ -141,7 +182,7 @@ class Backend(ABC):
         if problem.pair.kind == "additive":
             return problem.additive_bound(torch.finfo(accumulation).eps)
         dtype = str(accumulation).removeprefix("torch.")
-        return f"the rounding of {dtype}, in which scores, softmax and sums are formed"
+        return f"the rounding of {dtype}, the dtype of scores, softmax and sums"
 
     def refuse(self, reason: str) -> Refusal:
         """Return a refusal of this backend."""
@@ -149,5 +190,8 @@ class Backend(ABC):
 
 
 def full_precision(device: torch.device) -> AbstractContextManager:
-    """Turn autocast off: scores and sums accumulate in float32, and the inputs were cast when they were prepared."""
-    return torch.autocast(device.type, enabled=False) if is_autocast(device) else nullcontext()
+    """Return a context that disables autocast.
+
+    Scores and sums accumulate in float32 even under autocast, which casts the inputs when they are prepared.
+    """
+    return torch.autocast(device.type, enabled=False) if is_autocast_enabled(device) else nullcontext()

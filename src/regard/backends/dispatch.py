@@ -1,4 +1,4 @@
-"""Which backend runs a problem, why the others do not, and the run itself."""
+"""Choose the backend of a problem, run the problem, and explain the choice."""
 
 from dataclasses import dataclass
 
@@ -11,31 +11,34 @@ from regard.errors import RegardError
 from regard.scores.base import CallablePair
 from regard.torch_compat import is_exporting
 
-# Up to so many elements (Problem.elements) the reference's plain operations are faster than an operator with tiles,
-# whose call has a fixed cost. On a GPU every operation has that cost.
-SMALL = {"cpu": 2**16, "cuda": 2**27}
-# The same for an additive score on a CPU.
-SMALL_ADDITIVE = 2**19
-# A decoder's step has few queries: the score matrix is small, and tiles have nothing to share. Up to FEW_LIMIT elements
-# the reference takes it. On a CPU tanh dominates an additive score, so fewer queries count as few.
-FEW_QUERIES, FEW_ADDITIVE, FEW_LIMIT = 8, 2, 2**25
-# From so many elements on Triton's kernels are faster than plain operations on a GPU.
-TRITON_FROM = {"distance": 2**25, "additive": 2**27}
+# Largest number of elements (Problem.elements) for which the plain operations of the reference are faster than tiles:
+# a call of a tiled operator has a fixed cost. On a GPU each plain operation has that cost, too.
+MAX_SMALL_ELEMENTS = {"cpu": 2**16, "cuda": 2**27}
+# The same limit for an additive score.
+MAX_SMALL_ADDITIVE_ELEMENTS = 2**19
+# A step of a decoder has few queries, so each tile would use its keys only a few times. Up to MAX_FEW_QUERIES queries
+# the reference is preferred for as many as MAX_FEW_QUERIES_ELEMENTS elements. An additive score on a CPU has a lower
+# limit, because tanh takes most of its time.
+MAX_FEW_QUERIES = 8
+MAX_FEW_QUERIES_ADDITIVE = 2
+MAX_FEW_QUERIES_ELEMENTS = 2**25
+# Smallest number of elements for which the Triton kernels are faster than plain operations on a GPU.
+MIN_TRITON_ELEMENTS = {"distance": 2**25, "additive": 2**27}
 
 BACKENDS: dict[str, Backend] = {
     backend.name: backend for backend in (sdpa.Sdpa(), fused.Triton(), reference.Reference(), blocked.Blocked())
 }
-"""Every backend by its name."""
+"""All backends by name."""
 
 
 @dataclass(frozen=True)
 class Why:
-    """The answer of `regard.why`.
+    """Which backend runs a call and why the others do not, as `regard.why` returns it.
 
     Attributes:
         backend: name of the backend that runs the call.
         bound: the promised error of one score.
-        refusals: for every other backend, why it does not run.
+        refusals: for every other backend, the reason why it does not run.
     """
 
     backend: str
@@ -43,49 +46,74 @@ class Why:
     refusals: dict[str, str]
 
     def __str__(self) -> str:
-        """One line each."""
+        """Return one line for the backend, one for its error bound and one for each refusal."""
         others = [f"  not {name}: {reason}" for name, reason in self.refusals.items()]
         return "\n".join([f"backend: {self.backend}", f"  error of a score: {self.bound}", *others])
 
 
 def order(problem: Problem, need: Need) -> tuple[str, ...]:
-    """Return the names of backends from best to worst for a problem; sizes decide here and nowhere else."""
+    """Return the names of backends from best to worst for a problem.
+
+    The size thresholds of this choice are used in this function only.
+
+    Args:
+        problem: the call after preparation.
+        need: what the caller needs.
+
+    Returns:
+        The names. The last one accepts every problem.
+    """
     if need == "weights":
         return ("reference",)
     kind = problem.pair.kind
-    first = ("torch",) if kind == "dot" and need == "output" else ()
-    if torch.compiler.is_compiling() and is_exporting():  # one program serves every length, so no size may decide
-        return (*first, "reference") if problem.uses_callable else (*first, "blocked", "reference")
-    elements, on_gpu = problem.elements, problem.value.device.type == "cuda"
-    rest = ("reference",) if elements <= small_limit(problem) else ("blocked", "reference")
-    if on_gpu and elements >= TRITON_FROM.get(kind, elements + 1):
-        return ("triton", *rest)
-    if on_gpu and kind == "distance" and torch.compiler.is_compiling() and torch.is_grad_enabled():
-        # Not the plain operations: inductor (torch 2.11) writes the gradient of transposed keys with one set of strides
-        # and reads it with another; operators are opaque to it. `python -m tests.layers.compiled --device cuda`.
+    torch_first = ("torch",) if kind == "dot" and need == "output" else ()
+    if torch.compiler.is_compiling() and is_exporting():
+        # One exported program serves every length, so sizes must not decide.
+        return (*torch_first, "reference") if problem.uses_callable else (*torch_first, "blocked", "reference")
+    elements, is_on_gpu = problem.elements, problem.value.device.type == "cuda"
+    fallbacks = ("reference",) if elements <= max_reference_elements(problem) else ("blocked", "reference")
+    if is_on_gpu and kind in MIN_TRITON_ELEMENTS and elements >= MIN_TRITON_ELEMENTS[kind]:
+        return ("triton", *fallbacks)
+    if is_on_gpu and kind == "distance" and torch.compiler.is_compiling() and torch.is_grad_enabled():
+        # inductor (torch 2.11) computes wrong gradients of transposed keys, because it writes and reads them with
+        # different strides. It does not look inside operators. `python -m tests.layers.compiled --device cuda`.
         return ("triton", "blocked", "reference")
-    return (*first, *rest)
+    return (*torch_first, *fallbacks)
 
 
-def small_limit(problem: Problem) -> int:
-    """Return up to how many elements the reference is the best backend."""
+def max_reference_elements(problem: Problem) -> int:
+    """Return the largest number of elements for which the reference is preferred to tiles.
+
+    Args:
+        problem: its device, its kind of score and its number of queries decide.
+
+    Returns:
+        The limit of `Problem.elements`.
+    """
     device, is_additive = problem.value.device.type, problem.pair.kind == "additive"
-    few = FEW_ADDITIVE if is_additive and device == "cpu" else FEW_QUERIES
+    max_few_queries = MAX_FEW_QUERIES_ADDITIVE if is_additive and device == "cpu" else MAX_FEW_QUERIES
     return max(
-        FEW_LIMIT if problem.queries <= few else 0,
-        SMALL_ADDITIVE if is_additive else 0,
-        SMALL.get(device, SMALL["cuda"]),
+        MAX_FEW_QUERIES_ELEMENTS if problem.queries <= max_few_queries else 0,
+        MAX_SMALL_ADDITIVE_ELEMENTS if is_additive else 0,
+        MAX_SMALL_ELEMENTS.get(device, MAX_SMALL_ELEMENTS["cuda"]),
     )
 
 
 def plan(problem: Problem, backend: str = "auto", need: Need = "output") -> Plan:
-    """Return the plan of the backend of that name, or with "auto" of the first in `order` that does not refuse.
+    """Return the plan of one backend.
+
+    Args:
+        problem: the call after preparation.
+        backend: the name of a backend, or "auto" for the first one in `order` that does not refuse.
+        need: what the caller needs.
+
+    Returns:
+        The plan.
 
     Raises:
-        RegardError: if there is no such backend, or if the named one refuses.
+        RegardError: if there is no backend of this name, or if it refuses the problem.
     """
-    if problem.sink is not None and need == "output":
-        need = "log_mass"
+    need = _need_with_sink(problem, need)
     if backend != "auto":
         check_backend_name(backend)
         found = BACKENDS[backend].plan(problem, need)
@@ -94,10 +122,11 @@ def plan(problem: Problem, backend: str = "auto", need: Need = "output") -> Plan
                 "backend",
                 got=repr(backend),
                 needed=f"a backend that can run this call; {backend} refuses: {found.reason}",
-                repair='Use backend="auto", or see regard.why(...) for what each backend says.',
+                repair='Use backend="auto", or call regard.why(...) to see why each backend refuses.',
             )
         return found
-    if problem.pair.kind == "dot" and need == "output":  # before `order` computes sizes that it does not need
+    if problem.pair.kind == "dot" and need == "output":
+        # Try torch before `order`, which computes sizes that this call does not need.
         found = BACKENDS["torch"].plan(problem, need)
         if isinstance(found, Plan):
             return found
@@ -106,7 +135,19 @@ def plan(problem: Problem, backend: str = "auto", need: Need = "output") -> Plan
 
 
 def run(problem: Problem, backend: str = "auto", need: Need = "output") -> Result:
-    """Plan a problem, zero its padding if the plan reads it, run it, and add the sink."""
+    """Plan a problem, set its padding to 0 if the plan reads it, run it, and add the sink.
+
+    Args:
+        problem: the call after preparation.
+        backend: as for `plan`.
+        need: as for `plan`.
+
+    Returns:
+        The result; it has at least the fields that are needed.
+
+    Raises:
+        RegardError: as for `plan`, and if the sink does not have the heads of the call.
+    """
     chosen = plan(problem, backend, need)
     if chosen.reads_padding and problem.mask is not None:
         problem = zero_padding(problem)
@@ -117,8 +158,14 @@ def run(problem: Problem, backend: str = "auto", need: Need = "output") -> Resul
 def zero_padding(problem: Problem) -> Problem:
     """Return the problem with 0 for keys and values that are padding.
 
-    Padding may hold any finite number: its score could overflow, and 0 * inf in a gradient is NaN. Keys of a callable
-    score stay as they are, because 0 might not be in its domain.
+    Padding may hold any finite number. Its score could overflow, and 0 * inf in a gradient is NaN. The keys of a
+    callable score are not changed, because 0 might not be in its domain.
+
+    Args:
+        problem: the call after preparation.
+
+    Returns:
+        The problem, or the same object if it has no padding or its padding is 0 already.
     """
     pair, value, mask = problem.pair, problem.value, problem.mask
     if mask is None or problem.padding_is_zero:
@@ -132,10 +179,21 @@ def zero_padding(problem: Problem) -> Problem:
 
 
 def explain(problem: Problem, backend: str = "auto", need: Need = "output") -> Why:
-    """Return which backend runs a problem, its promised error, and why every other backend does not."""
+    """Return which backend runs a problem, its promised error, and why every other backend does not.
+
+    Args:
+        problem: the call after preparation.
+        backend: as for `plan`.
+        need: as for `plan`.
+
+    Returns:
+        The explanation.
+
+    Raises:
+        RegardError: as for `plan`.
+    """
     chosen = plan(problem, backend, need)
-    if problem.sink is not None and need == "output":
-        need = "log_mass"
+    need = _need_with_sink(problem, need)
     refusals = {}
     for name, other in BACKENDS.items():
         if name == chosen.backend:
@@ -143,22 +201,38 @@ def explain(problem: Problem, backend: str = "auto", need: Need = "output") -> W
         found = other.plan(problem, need)
         if isinstance(found, Refusal):
             refusals[name] = found.reason
-        elif name == "reference" and problem.elements > (limit := small_limit(problem)):
-            refusals[name] = f"it would materialise {problem.elements} elements; auto takes it up to {limit}"
+        elif name == "reference" and problem.elements > (limit := max_reference_elements(problem)):
+            refusals[name] = (
+                f'it would materialise {problem.elements} elements; backend="auto" uses it for at most {limit}'
+            )
+        elif backend == "auto":
+            refusals[name] = f"{chosen.backend} is faster here"
         else:
-            refusals[name] = f"{chosen.backend} is faster here, or was asked for"
+            refusals[name] = f'the call has backend="{backend}"'
     return Why(chosen.backend, BACKENDS[chosen.backend].error_bound(zero_padding(problem)), refusals)
 
 
 def check_backend_name(name: str) -> None:
-    """Raise unless `name` is "auto" or the name of a backend."""
+    """Raise unless `name` is "auto" or the name of a backend.
+
+    Args:
+        name: the argument `backend` of a call or a layer.
+
+    Raises:
+        RegardError: if it is neither.
+    """
     if not isinstance(name, str) or name not in ("auto", *BACKENDS):
         raise RegardError(
             "backend",
             got=repr(name),
             needed=f'"auto" or one of {", ".join(sorted(BACKENDS))}',
-            repair='Leave it at "auto" unless you compare backends.',
+            repair='Leave it at "auto", which chooses the fastest backend.',
         )
+
+
+def _need_with_sink(problem: Problem, need: Need) -> Need:
+    """Return what the backend must compute: adding a sink to the output needs log_mass."""
+    return "log_mass" if problem.sink is not None and need == "output" else need
 
 
 def _add_sink(result: Result, sink: Tensor) -> Result:
@@ -170,8 +244,9 @@ def _add_sink(result: Result, sink: Tensor) -> Result:
             "score",
             got=f"a sink for {tuple(sink.shape)} heads and batch axes {tuple(log_mass.shape[:-1])}",
             needed="the heads of the sink as the last batch axes",
-            repair="Build the score with sink=heads for the heads it is called with.",
+            repair="Build the score with sink=heads, where heads is the size of the last batch axis of the query.",
         )
     with_sink = torch.logaddexp(log_mass, sink.to(log_mass.dtype).unsqueeze(-1))
-    share = (log_mass - with_sink.masked_fill(with_sink == -torch.inf, 0.0)).exp().unsqueeze(-1)
-    return Result((output * share).to(output.dtype), with_sink, None if weights is None else weights * share)
+    # The keys keep this share of the weight, and the sink gets the rest.
+    key_share = (log_mass - with_sink.masked_fill(with_sink == -torch.inf, 0.0)).exp().unsqueeze(-1)
+    return Result((output * key_share).to(output.dtype), with_sink, None if weights is None else weights * key_share)

@@ -10,24 +10,29 @@ from torch import Tensor
 from torch.nn import functional
 
 from regard.backends.base import Backend, Need, Plan, Problem, Result, full_precision
-from regard.scores.base import Rows
+from regard.checks import Rows
 
 
 class Reference(Backend):
-    """Runs every problem and materialises the scores of all pairs."""
+    """Runs every problem and materialises the scores of all pairs of tokens."""
 
     name = "reference"
 
     def plan(self, problem: Problem, need: Need) -> Plan:
-        """Accept."""
+        """Return a plan: the reference runs every problem."""
         del problem, need
         return Plan(self.name, attention)
 
 
 def attention(problem: Problem, rows: Rows | None = None) -> Result:
-    """Return output, log mass and weights of some queries, or of all (eq. 1).
+    """Return output, log mass and weights (eq. 1).
 
-    Weights are those before dropout.
+    Args:
+        problem: the call after preparation.
+        rows: which queries; all by default.
+
+    Returns:
+        The result for these queries. The weights are those before dropout.
     """
     with full_precision(problem.value.device):
         weights, log_mass = softmax(masked_scores(problem, rows))
@@ -37,28 +42,40 @@ def attention(problem: Problem, rows: Rows | None = None) -> Result:
 
 
 def masked_scores(problem: Problem, rows: Rows | None = None) -> Tensor:
-    """Return score plus bias where the mask allows, and minus infinity elsewhere, (*batch, rows, keys)."""
-    own = slice(0, problem.queries) if rows is None else rows
+    """Return score plus bias where the mask allows, and minus infinity elsewhere.
+
+    Args:
+        problem: the call after preparation.
+        rows: which queries; all by default.
+
+    Returns:
+        (*batch, rows, keys) in the accumulation dtype.
+    """
+    selected = slice(0, problem.queries) if rows is None else rows
     device, bias = problem.value.device, problem.bias
-    allowed = None if problem.mask is None else problem.mask.tile(own, slice(0, problem.keys), device)
+    allowed = None if problem.mask is None else problem.mask.tile(selected, slice(0, problem.keys), device)
     scores = problem.pair.scores(rows, allowed)
     if callable(bias):
         positions = torch.arange(problem.first_query, problem.first_query + problem.queries, device=device)
-        scores = scores + bias(positions[own], torch.arange(problem.keys, device=device)).to(scores.dtype)
+        scores = scores + bias(positions[selected], torch.arange(problem.keys, device=device)).to(scores.dtype)
     elif bias is not None:
-        tile = bias if bias.shape[-2] == 1 else bias[..., own, :]
+        tile = bias if bias.shape[-2] == 1 else bias[..., selected, :]
         scores = scores + tile.to(scores.dtype)
     if allowed is not None:
         scores = scores.masked_fill(~allowed, -math.inf)
-    count = own.stop - own.start if isinstance(own, slice) else own.shape[0]
-    shape = (*problem.batch, count, problem.keys)
+    num_rows = selected.stop - selected.start if isinstance(selected, slice) else selected.shape[0]
+    shape = (*problem.batch, num_rows, problem.keys)
     return scores if scores.shape == shape else scores.expand(shape)
 
 
 def softmax(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the weights of eq. 3 and the logarithm of their denominator; a row without mass has weights 0.
+    """Return the weights of eq. 3 and the logarithm of their denominator.
 
-    scores: (*batch, queries, keys) -> (*batch, queries, keys), (*batch, queries).
+    Args:
+        scores: (*batch, queries, keys), minus infinity where the mask forbids.
+
+    Returns:
+        Weights (*batch, queries, keys) and log mass (*batch, queries). A row of minus infinity has weights 0.
     """
     if scores.shape[-1] == 0:
         return scores, scores.new_full(scores.shape[:-1], -math.inf)

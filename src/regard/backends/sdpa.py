@@ -8,53 +8,53 @@ from torch.nn import functional
 
 from regard.backends import varlen
 from regard.backends.base import Backend, Bias, Need, Plan, Problem, Refusal, Result
-from regard.checks import broadcasts, common_batch, needs_grad
+from regard.checks import can_broadcast, common_batch, needs_grad
 from regard.masks.bound import BoundMask
 from regard.scores.dot import DotPair
-from regard.torch_compat import in_functorch, is_traced, untracked
+from regard.torch_compat import call_for_reuse, in_functorch, is_traced
 
-# Largest mask that is materialised, and on a CPU the most weights that dropout may hold at once. Above it, memory is no
-# longer linear in tokens.
+# Largest mask that is materialised, and largest number of weights that dropout materialises on a CPU. Above it, memory
+# is no longer linear in tokens.
 MAX_MASK_ENTRIES = 2**24
-# Pairs of tokens of one example from which a CPU call of its own pays, without and with a gradient.
-# `python -m benchmarks dot`.
+# Smallest number of pairs of tokens in one example for which one CPU call for each example is faster than one call for
+# the padded batch, without and with a gradient. `python -m benchmarks dot`.
 MIN_EXAMPLE_PAIRS = (2**17, 2**18)
-# With fewer keys than this, and without a mask, torch's CPU kernel answers a NaN query by 0.
+# With fewer keys than this and without a mask, torch's CPU kernel returns 0 instead of NaN for a NaN query.
 MIN_KEYS = 16
-# Masks for such short calls, by dtype and sizes; there are few, because causal ones have no more queries than keys.
+# Masks for such short calls, by dtype, queries and keys. Both numbers are at most MIN_KEYS, so the masks are few.
 _short_masks: dict[tuple[torch.dtype, int, int], Tensor] = {}
 
 
 class Sdpa(Backend):
-    """Runs dot products by the kernels of torch."""
+    """Runs dot products by `torch.nn.functional.scaled_dot_product_attention`."""
 
     name = "torch"
 
     def plan(self, problem: Problem, need: Need) -> Plan | Refusal:
-        """Accept dot products whose mask and bias the kernels take."""
+        """Return a plan for dot products whose mask and bias the kernels of torch support."""
         pair, mask, bias, value = problem.pair, problem.mask, problem.bias, problem.value
         if not isinstance(pair, DotPair):
-            return self.refuse("it knows dot products only")
+            return self.refuse("it computes dot products only")
         if need != "output":
             return self.refuse("it does not return log_mass")
         if pair.softcap is not None:
             return self.refuse("it has no softcap")
         causal = mask is not None and mask.is_causal
         if causal and pair.scale <= 0:
-            return self.refuse("its causal kernels want a positive scale")
+            return self.refuse("its causal kernels need a positive scale")
         if bias is not None and (reason := _refuse_bias(problem)):
             return self.refuse(reason)
         if problem.dropout and value.is_cpu and problem.elements > MAX_MASK_ENTRIES:
-            return self.refuse(f"its kernel for a CPU has no dropout: {problem.elements} weights would be held at once")
+            return self.refuse(f"its CPU kernel has no dropout: it would materialise {problem.elements} weights")
         if not (pair.query.numel() and pair.key.numel() and value.numel()):
             return self.refuse("an input is empty")
         if pair.query.ndim > 4 and not _can_fold(pair.query, pair.key, value):
             return self.refuse("a shared batch axis would be copied")
         if mask is not None and (bias is not None or not causal):
             if bias is None and (value.device.type == varlen.DEVICE or _has_long_examples(problem)):
-                without_padding = varlen.plan(problem, _pool)
-                if without_padding is not None:
-                    return Plan(self.name, without_padding, reads_padding=False)
+                run_without_padding = varlen.plan(problem, _attend)
+                if run_without_padding is not None:
+                    return Plan(self.name, run_without_padding, reads_padding=False)
             if _is_per_pair(mask, bias) and (entries := _mask_entries(problem, mask)) > MAX_MASK_ENTRIES:
                 return self.refuse(
                     f"the mask would be materialised with {entries} entries, more than {MAX_MASK_ENTRIES}"
@@ -64,25 +64,37 @@ class Sdpa(Backend):
 
 
 def _run(problem: Problem) -> Result:
+    """Return the output of a problem whose padding is 0."""
     mask = problem.mask
     if problem.bias is None and (mask is None or mask.is_causal):
-        return Result(_pool(problem, mask is not None))
+        return Result(_attend(problem, mask is not None))
     allowed, empty = _attn_mask(problem)
-    output = _pool(problem, False, allowed)
+    output = _attend(problem, False, allowed)
     # torch returns NaN for a NaN query without keys. torch.where is one kernel, masked_fill would be two.
     return Result(output if empty is None else torch.where(empty, 0.0, output))
 
 
+_PLAN = Plan(Sdpa.name, _run)
+# For calls without a mask or with a causal mask only, which have no padding.
+_PLAN_WITHOUT_PADDING = _PLAN._replace(reads_padding=False)
+
+
 def _attn_mask(problem: Problem) -> tuple[Tensor | None, Tensor | None]:
-    """Return mask and bias as one attn_mask, and which of its rows have no key; None if there are none."""
+    """Return mask and bias as one attn_mask of torch, and which rows have no key.
+
+    Returns:
+        The mask, boolean or added to the scores, or None if nothing is hidden; and the rows without keys, bool
+        (*batch or 1, queries or 1, 1), or None if every row has a key.
+    """
     mask, value, bias = problem.mask, problem.value, problem.bias
     if mask is not None and bias is None and not mask.varies_by_query:
         padding = mask.padding(value.shape[-2], value.device)
         if padding is None:
             return None, None
         allowed, empty = padding.bias(value.dtype), padding.empty()
-        if value.is_cpu or broadcasts(padding.real.shape[:-2], value.shape[:-2]):
-            return allowed, empty  # values of padding are 0, so any weights give 0
+        if value.is_cpu or can_broadcast(padding.real.shape[:-2], value.shape[:-2]):
+            # In rows without keys all values are 0. So their output is 0 or NaN, and _run sets it to 0.
+            return allowed, empty
     else:
         allowed = None
         if mask is not None:
@@ -94,13 +106,19 @@ def _attn_mask(problem: Problem) -> tuple[Tensor | None, Tensor | None]:
         assert allowed is not None
         empty = ~(allowed if allowed.dtype == torch.bool else allowed > -math.inf).any(-1, keepdim=True)
     if empty is not None and not allowed.is_cpu:
-        # What a GPU's fused kernels do with a row without keys depends on kernel and version.
+        # Let rows without keys see every key, because the result of the fused GPU kernels for them depends on kernel
+        # and version.
         allowed = allowed | empty if allowed.dtype == torch.bool else allowed.masked_fill(empty, 0.0)
     return allowed, empty
 
 
-def _pool(problem: Problem, causal: bool, allowed: Tensor | None = None) -> Tensor:
-    """Bring the inputs to (batch, heads, tokens, dim) and to what the kernels take, and restore the batch axes after.
+def _attend(problem: Problem, causal: bool, allowed: Tensor | None = None) -> Tensor:
+    """Return the output for inputs with any number of batch axes.
+
+    Args:
+        problem: dot products.
+        causal: whether query i attends to the keys 0..i only.
+        allowed: attn_mask of torch, boolean or added to the scores.
 
     Returns:
         (*batch, queries, value_dim).
@@ -109,65 +127,65 @@ def _pool(problem: Problem, causal: bool, allowed: Tensor | None = None) -> Tens
     assert isinstance(pair, DotPair)
     query, key = pair.query, pair.key
     if problem.has_one_batch and query.ndim == 4:
-        return _call(query, key, value, allowed, dropout, causal, pair.scale)
+        return _call_torch(query, key, value, allowed, dropout, causal, pair.scale)
     batch, rank = problem.batch, query.ndim
-    grouped = rank > 4 and _is_grouped(query, key, value)
-    if grouped:
-        # (*batch, kv_heads, group, tokens, dim) against a shared axis: torch's own grouped-query form.
+    is_grouped = rank > 4 and _is_grouped(query, key, value)
+    if is_grouped:
+        # Queries (*batch, kv_heads, group, tokens, dim) share the keys of their group: torch's enable_gqa.
         query, key, value = query.flatten(-4, -3), key.squeeze(-3), value.squeeze(-3)
     else:
         query, key, value = (x.expand(*batch, *x.shape[-2:]) for x in (query, key, value))
     if allowed is not None:
         if rank > 4:
             allowed = allowed.expand(*batch, *allowed.shape[-2:])
-            allowed = allowed.flatten(-4, -3) if grouped else allowed
+            allowed = allowed.flatten(-4, -3) if is_grouped else allowed
         allowed = _to_4d(allowed)
     query, key, value = _to_4d(query), _to_4d(key), _to_4d(value)
-    output = _call(query, key, value, allowed, dropout, causal, pair.scale, enable_gqa=grouped)
+    output = _call_torch(query, key, value, allowed, dropout, causal, pair.scale, enable_gqa=is_grouped)
     return output.reshape(*batch, *output.shape[-2:])
 
 
-def _call(
+def _call_torch(
     query: Tensor, key: Tensor, value: Tensor, allowed: Tensor | None, dropout: float, causal: bool, scale: float, **gqa
 ) -> Tensor:
-    """Call torch for (batch, heads, tokens, dim)."""
+    """Call scaled_dot_product_attention for (batch, heads, tokens, dim), with inputs that its kernels support."""
     value_dim = value.shape[-1]
-    is_fit = value_dim == query.shape[-1] and query.stride(-1) == key.stride(-1) == value.stride(-1) == 1
+    is_supported = value_dim == query.shape[-1] and query.stride(-1) == key.stride(-1) == value.stride(-1) == 1
     if not query.is_cpu and not torch.compiler.is_compiling():
         query, key, value = _aligned(query), _aligned(key), _aligned(value)
-    if not is_fit:
-        query, key, value = _fit_kernels(query, key, value)
+    if not is_supported:
+        query, key, value = _supported(query, key, value)
     if allowed is None and key.is_cpu and _is_short(key):
         allowed, causal = _short_mask(query, key, causal), False
     output = functional.scaled_dot_product_attention(query, key, value, allowed, dropout, causal, scale=scale, **gqa)
-    return output if is_fit else output[..., :value_dim]
+    return output if is_supported else output[..., :value_dim]
 
 
 def _is_short(key: Tensor) -> bool:
-    """Return whether a call needs a short mask; in a compiled program no size may decide."""
+    """Return whether a call has fewer keys than MIN_KEYS; False in a compiled program, where sizes must not decide."""
     return not key.is_nested and not torch.compiler.is_compiling() and key.shape[-2] < MIN_KEYS
 
 
 def _short_mask(query: Tensor, key: Tensor, causal: bool) -> Tensor:
-    """Return a mask that hides no more than the call hides already, see MIN_KEYS."""
+    """Return the causal mask of a call as a tensor, or a single 0 for a call without a mask; see MIN_KEYS."""
     queries, keys = (query.shape[-2], key.shape[-2]) if causal else (1, 1)
-    name, is_kept = (key.dtype, queries, keys), type(key) is Tensor and queries <= MIN_KEYS
-    mask = _short_masks.get(name) if is_kept else None
+    cache_key, can_cache = (key.dtype, queries, keys), type(key) is Tensor and queries <= MIN_KEYS
+    mask = _short_masks.get(cache_key) if can_cache else None
     if mask is None:
-        to = {"dtype": key.dtype, "device": key.device}
+        options = {"dtype": key.dtype, "device": key.device}
         hidden = -math.inf if causal else 0.0
-        mask = untracked(lambda: torch.full((1, 1, queries, keys), hidden, **to).triu_(1))
-        if is_kept and not is_traced():  # a tensor made under a mode of torch belongs to that mode
-            _short_masks[name] = mask
+        mask = call_for_reuse(lambda: torch.full((1, 1, queries, keys), hidden, **options).triu_(1))
+        if can_cache and not is_traced():  # a tensor made under a mode of torch belongs to that mode
+            _short_masks[cache_key] = mask
     return mask
 
 
-def _fit_kernels(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return inputs that torch's memory-efficient kernels take: entries side by side, on a CPU also of one size."""
-    if in_functorch():  # whose rules are for the kernel that holds all weights
+def _supported(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return inputs for torch's memory-efficient kernels: a contiguous last axis, and on a CPU equal last sizes."""
+    if in_functorch():  # torch.func uses the kernel that materialises the weights, which supports all inputs
         return query, key, value
     missing = query.shape[-1] - value.shape[-1] if value.device.type == "cpu" else 0
-    if missing > 0:  # zeros add nothing
+    if missing > 0:  # zeros do not change the products
         value = functional.pad(value, (0, missing))
     elif missing < 0:
         query, key = functional.pad(query, (0, -missing)), functional.pad(key, (0, -missing))
@@ -176,14 +194,14 @@ def _fit_kernels(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Ten
 
 
 def _aligned(tensor: Tensor) -> Tensor:
-    """Return the tensor, or a copy if its memory does not begin where the kernels of a GPU can load it."""
+    """Return the tensor, or a copy if its storage offset is not aligned for the GPU kernels."""
     if type(tensor) is not Tensor or not tensor.storage_offset() * tensor.element_size() % varlen.ALIGNMENT:
         return tensor
     return tensor.clone()
 
 
 def _to_4d(tensor: Tensor) -> Tensor:
-    """Return the tensor with exactly two leading axes."""
+    """Return the tensor with exactly two batch axes."""
     if tensor.ndim > 4:
         return tensor.flatten(0, -4)
     while tensor.ndim < 4:
@@ -194,24 +212,22 @@ def _to_4d(tensor: Tensor) -> Tensor:
 def _is_grouped(query: Tensor, key: Tensor, value: Tensor) -> bool:
     """Return whether keys and values are shared over the last batch axis, and all other axes are equal."""
     shared = key.shape[-3] == value.shape[-3] == 1 < query.shape[-3]
-    # A branch, because with symbolic sizes the comparison is symbolic too, and the call needs True or False.
+    # A branch, because symbolic sizes give a symbolic comparison, and torch needs True or False.
     if shared and query.shape[:-3] == key.shape[:-3] == value.shape[:-3]:  # noqa: SIM103
         return True
     return False
 
 
 def _can_fold(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Return whether the batch axes can become two without copying a shared axis."""
     return query.shape[:-2] == key.shape[:-2] == value.shape[:-2] or _is_grouped(query, key, value)
 
 
-_PLAN = Plan(Sdpa.name, _run)
-_PLAN_WITHOUT_PADDING = _PLAN._replace(reads_padding=False)
-
-
 def _refuse_bias(problem: Problem) -> str | None:
+    """Return why torch cannot add the bias of a problem, or None."""
     bias = problem.bias
     if not isinstance(bias, Tensor):
-        return "it takes no callable bias"
+        return "it does not support a callable bias"
     if bias.requires_grad and torch.is_grad_enabled():
         return "the gradient of the bias would materialise the weights"
     if torch.promote_types(bias.dtype, problem.value.dtype) != problem.value.dtype:
@@ -220,7 +236,7 @@ def _refuse_bias(problem: Problem) -> str | None:
 
 
 def _has_long_examples(problem: Problem) -> bool:
-    """Return whether a CPU call for each example pays; in a traced program no size may decide."""
+    """Return whether one CPU call for each example is faster; False in a traced call, where sizes must not decide."""
     if torch.compiler.is_compiling() or torch.jit.is_tracing():
         return False
     pairs = problem.pair.query.shape[1:-1].numel() * problem.value.shape[-2]
@@ -228,13 +244,14 @@ def _has_long_examples(problem: Problem) -> bool:
 
 
 def _is_per_pair(mask: BoundMask, bias: Bias | None) -> bool:
-    """Return whether mask and bias become a new tensor over queries and keys."""
+    """Return whether mask and bias are materialised over queries and keys."""
     if bias is None:
         return mask.varies_by_query
     return mask.varies_by_query or (isinstance(bias, Tensor) and bias.shape[-2] != 1)
 
 
 def _mask_entries(problem: Problem, mask: BoundMask) -> int:
+    """Return the number of entries of the mask and the bias of a problem, materialised over queries and keys."""
     tensors = mask.tensors() + ([problem.bias] if isinstance(problem.bias, Tensor) else [])
     batch = common_batch(*tensors, argument="mask") if tensors else ()
     return math.prod(batch) * problem.queries * problem.keys

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from regard.attention.attended import with_weights
 from regard.attention.prepare import Options, to_autocast
 from regard.backends.dispatch import run
-from regard.checks import FLOATS, broadcast_batch, broadcasts, check_inputs, check_int, check_tensor, describe
+from regard.checks import FLOATS, broadcast_batch, can_broadcast, check_inputs, check_int, check_tensor, describe
 from regard.errors import RegardError
 from regard.layers.heads import grouped_problem, resolve_score
 from regard.masks import Mask
@@ -330,7 +330,7 @@ def _check_device(name: str, given: Tensor, device: torch.device) -> None:
 
 def _check_fits(name: str, given: Tensor, used: Sequence[int], sizes: tuple[int, ...]) -> None:
     """used: the shape of the part that is used, which must broadcast."""
-    if not broadcasts(used, sizes):
+    if not can_broadcast(used, sizes):
         raise RegardError(
             name,
             got=describe(given),

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from regard.checks import check_inputs, check_tensor, describe, is_cast
+from regard.checks import check_inputs, check_tensor, describe, is_cast_by_autocast
 from regard.errors import RegardError
 from regard.masks import Mask
 from regard.masks.bound import Padding
@@ -72,7 +72,8 @@ class Memory:
             RegardError: if the new tokens do not fit the memory, or if its mask cannot cover more keys.
         """
         new_key, new_value = self.prepare(key, value, self.keys)
-        if is_cast(new_key) and is_cast(self.key):  # a memory made outside of autocast keeps its dtype
+        # A memory made outside of autocast keeps its dtype.
+        if is_cast_by_autocast(new_key) and is_cast_by_autocast(self.key):
             new_key, new_value = new_key.to(self.key.dtype), new_value.to(self.value.dtype)
         for argument, new, old in (("key", new_key, self.key), ("value", new_value, self.value)):
             _check_fits(argument, new, old)

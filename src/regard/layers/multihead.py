@@ -13,14 +13,14 @@ from regard.attention.attended import with_weights
 from regard.attention.prepare import Options, check_dropout, to_autocast
 from regard.backends.base import Bias, Problem
 from regard.backends.dispatch import check_backend_name, run
-from regard.checks import FLOATS, check_inputs, check_int, check_tensor, describe, is_autocast
+from regard.checks import FLOATS, check_inputs, check_int, check_tensor, describe, is_autocast_enabled
 from regard.errors import RegardError
 from regard.layers import torch_weights
 from regard.layers.heads import CallableScore, check_bias_axes, grouped_problem, resolve_head_score
 from regard.layers.memory import Memory, check_pairs
 from regard.layers.projections import QKVProjection, apply_linear
 from regard.masks import Mask
-from regard.scores.dot import is_bare
+from regard.scores.dot import is_plain_scaled_dot
 from regard.scores.names import ScoreLike
 from regard.scores.positions import Alibi
 from regard.torch_compat import (
@@ -486,7 +486,7 @@ def _native_forward(
         return None
     if (key is not None and key is not query) or (value is not None and value is not query) or query.ndim != 3:
         return None
-    if layer.training or torch.is_grad_enabled() or has_forward_gradients() or is_autocast(query.device):
+    if layer.training or torch.is_grad_enabled() or has_forward_gradients() or is_autocast_enabled(query.device):
         return None
     if not query.numel() or query.dtype not in FLOATS or not _is_plain_layer(layer):
         return None
@@ -509,7 +509,7 @@ def _is_plain_layer(layer: MultiHeadAttention) -> bool:
     """Return whether a layer computes eq. 14 with scaled dot products, and no hook or subclass changes it."""
     score, inner, output = layer.score, layer.input, layer.output
     return (
-        is_bare(score)
+        is_plain_scaled_dot(score)
         and score.scale is None
         and layer.backend == "auto"
         and layer.head_gate is None

@@ -7,7 +7,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.checks import check_inputs, check_tensor, describe, is_autocast, is_cast, is_ragged, needs_grad
+from regard.checks import (
+    check_inputs,
+    check_tensor,
+    describe,
+    is_autocast_enabled,
+    is_cast_by_autocast,
+    is_strided_nested,
+    needs_grad,
+)
 from regard.errors import RegardError
 from regard.torch_compat import (
     has_forward_gradients,
@@ -151,7 +159,7 @@ class QKVProjection(nn.Module):
     def _check(self, index: int, tokens: Tensor, weight: Tensor) -> None:
         """Raise unless tokens fit the weights."""
         name, size = NAMES[index], self.inputs[index]
-        if isinstance(tokens, Tensor) and (is_ragged(tokens) or tokens.layout is not torch.strided):
+        if isinstance(tokens, Tensor) and (is_strided_nested(tokens) or tokens.layout is not torch.strided):
             check_tensor(name, tokens)
         if not isinstance(tokens, Tensor) or tokens.ndim < 2 or tokens.shape[-1] != size:
             raise RegardError(
@@ -167,7 +175,7 @@ class QKVProjection(nn.Module):
                 needed=f"the device of the layer, {weight.device}",
                 repair="Move one of them, for example layer.to(query.device).",
             )
-        if tokens.dtype != weight.dtype and not (is_cast(tokens) and is_cast(weight)):
+        if tokens.dtype != weight.dtype and not (is_cast_by_autocast(tokens) and is_cast_by_autocast(weight)):
             raise RegardError(
                 name,
                 got=describe(tokens),
@@ -203,7 +211,7 @@ def _is_for_onednn(tokens: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     if torch.compiler.is_compiling() or tokens.numel() * weight.shape[0] < MIN_ONEDNN_WORK or not is_amd_cpu():
         return False
     tensors = (tokens, weight) if bias is None else (tokens, weight, bias)
-    if needs_grad(*tensors) or has_forward_gradients() or is_traced() or is_autocast(tokens.device):
+    if needs_grad(*tensors) or has_forward_gradients() or is_traced() or is_autocast_enabled(tokens.device):
         return False
     for x in tensors:
         is_strided_float = x.dtype == torch.float32 and x.device.type == "cpu" and x.layout == torch.strided

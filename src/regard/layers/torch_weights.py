@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from regard.errors import RegardError
 from regard.layers.projections import QKVProjection
-from regard.scores.dot import is_bare
+from regard.scores.dot import is_plain_scaled_dot
 
 if TYPE_CHECKING:
     from regard.layers.multihead import MultiHeadAttention
@@ -117,7 +117,7 @@ def _does_as(module: nn.Module, kind: type[nn.Module]) -> bool:
 
 def _check_layer(layer: "MultiHeadAttention") -> None:
     score, dim = layer.score, layer.input.inputs[0]
-    plain = is_bare(score) and score.scale is None
+    plain = is_plain_scaled_dot(score) and score.scale is None
     linear = _does_as(layer.output, nn.Linear) and _does_as(layer.input, QKVProjection)
     wider = layer.heads * layer.head_dim != dim or (linear and layer.output.out_features != dim)
     reasons = {

@@ -16,9 +16,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from regard.torch_compat import can_read_values, is_exporting, is_traced, outside_modes, stream_of, untracked
+from regard.torch_compat import (
+    call_for_reuse,
+    call_outside_modes,
+    can_read_values,
+    current_stream,
+    is_exporting,
+    is_traced,
+)
 
-Made = TypeVar("Made")
+T = TypeVar("T")
 Rows = slice | Tensor
 """Positions along an axis: a slice with start and stop, or an int64 tensor."""
 # Rows of a bias begin at multiples of so many numbers; otherwise the CUDA kernels of torch copy it on every call.
@@ -375,14 +382,16 @@ class Not(BoundMask):
         return Not(self.inner.restrict(rows, cols))
 
 
-def cached(cache: dict[Any, Any], name: object, device: torch.device, make: Callable[[], Made]) -> Made:
+def cached(cache: dict[Any, Any], name: object, device: torch.device, make: Callable[[], T]) -> T:
     """Return make(), computed once for each name and CUDA stream.
 
     Nothing is stored while torch traces or transforms the call, because a tensor made then belongs to the trace. While
     a CUDA graph is captured nothing is looked up either: the graph computes the result again at each replay.
     """
-    stream = stream_of(device) if device.type == DEVICE_WITH_STREAMS else 0
-    if stream is None or torch.compiler.is_compiling():
+    if torch.compiler.is_compiling():  # first, because torch.compile cannot trace the question for the stream
+        return make()
+    stream = current_stream(device) if device.type == DEVICE_WITH_STREAMS else 0
+    if stream is None:
         return make()
     found = cache.get((name, stream))
     if found is None:
@@ -390,18 +399,18 @@ def cached(cache: dict[Any, Any], name: object, device: torch.device, make: Call
             return make()
         if len(cache) >= MAX_CACHED:
             cache.clear()
-        found = cache[name, stream] = outside_modes(make)
+        found = cache[name, stream] = call_outside_modes(make)
     return found
 
 
-def computed_once(cache: dict[Any, Any], name: object, make: Callable[[], Made]) -> Made:
+def computed_once(cache: dict[Any, Any], name: object, make: Callable[[], T]) -> T:
     """Return make(), computed once for each name, for what belongs to a tensor that `cached` has made for one stream.
 
     Nothing is stored while torch traces or transforms the call.
     """
     found = cache.get(name)
     if found is None:
-        found = untracked(make)
+        found = call_for_reuse(make)
         if not is_traced():
             cache[name] = found
     return found

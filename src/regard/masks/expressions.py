@@ -13,7 +13,7 @@ from regard.errors import RegardError
 from regard.masks import bound
 from regard.masks.bound import BoundMask
 from regard.masks.checks import CallSizes, align_leading, align_right
-from regard.torch_compat import can_read_values, untracked
+from regard.torch_compat import call_for_reuse, can_read_values
 
 ALIGNMENTS = ("top_left", "lower_right")
 # A larger side of a window means the same as this one, and an operator can carry this number.
@@ -332,7 +332,7 @@ class Documents(Expression):
 
 def _copy(tensor: Tensor) -> Tensor:
     """Return a copy that the caller cannot change, and that a later backward pass may use."""
-    return untracked(tensor.clone)
+    return call_for_reuse(tensor.clone)
 
 
 def _choose(tensor: Tensor, rows: Tensor, batch_axes: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Scoring functions: how well a key answers a query."""
+"""Scoring functions: the similarity of a query and a key, whose softmax gives the attention weights."""
 
 from regard.scores.additive import Additive
 from regard.scores.base import Score

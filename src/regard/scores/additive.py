@@ -1,4 +1,4 @@
-"""The additive score of Bahdanau: a dense network with one hidden tanh layer on query and key (eq. 12)."""
+"""The additive score of Bahdanau et al. (2015): a network with one hidden tanh layer on query and key (eq. 12)."""
 
 import math
 from dataclasses import dataclass
@@ -8,25 +8,28 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.checks import check_int
-from regard.scores.base import PairScore, Rows, Score, align_batch, check_dim, check_dtype
+from regard.checks import Rows, check_int
+from regard.scores.base import PairScore, Score, align_batch, check_dim, check_dtype
 from regard.torch_compat import is_traced
 
-# The values that a bound of the activations can take: quarters up to 6, halves up to 8.
 GRID = (*(step / 4 for step in range(4, 25)), 6.5, 7.0, 7.5, 8.0)
-START = 6.0
-# Measuring the activations costs two small reductions, so only one call in so many is measured.
+"""Possible bounds of the activations, in steps of 1/4 up to 6 and of 1/2 up to 8."""
+INITIAL_BOUND = 6.0
+# A measurement takes two small reductions on the GPU. One call in 16 is measured, which hides their cost.
 CALLS_PER_MEASUREMENT = 16
-# One token in so many may have activations beyond the range: correcting them costs less than a wider range.
+# One token in 64 may have activations outside the range, because correcting them costs less than a wider range.
 TOKENS_PER_OUTLIER = 64
 
 
 @dataclass(slots=True, eq=False)
 class AdditivePair(PairScore):
-    """w' tanh(a + b) for projected queries a and keys b (eq. 12).
+    """w' tanh(a + b) for projected queries a and projected keys b (eq. 12).
 
-    query: (*batch, queries, hidden). key: (*batch, keys, hidden). weight: (*batch, 1, hidden). reach: the
-    largest |a| and |b| for which a backend may approximate tanh; it does not change the score.
+    Attributes:
+        query: (*batch, queries, hidden).
+        key: (*batch, keys, hidden).
+        weight: (*batch, 1, hidden), the vector w.
+        reach: bounds of |a| and |b| up to which a backend may approximate tanh. The score does not depend on them.
     """
 
     kind: ClassVar[str] = "additive"
@@ -40,7 +43,7 @@ class AdditivePair(PairScore):
         query, key = self._tokens(rows)
         hidden = (query.unsqueeze(-2) + key.unsqueeze(-3)).tanh_()
         weight = self.weight.to(hidden.dtype)
-        if weight.numel() == weight.shape[-1]:  # one w for the whole batch: one product forward, and one backward
+        if weight.numel() == weight.shape[-1]:  # the batch shares one w, so one matrix-vector product is enough
             return hidden @ weight.flatten()
         return (hidden @ weight.unsqueeze(-1)).squeeze(-1)
 
@@ -49,18 +52,18 @@ class AdditivePair(PairScore):
         return (self.weight,)
 
     def replace(self, query: Tensor, key: Tensor, *parameters: Tensor) -> Self:
-        """Return the same score for other tokens and, if given, another w."""
+        """Return the same closed form for other tokens and, if given, another w."""
         (weight,) = parameters or (self.weight,)
         return type(self)(query, key, weight, self.reach)
 
 
 class ActivationRange:
-    """The expected largest |activation| of queries and of keys, measured during training.
+    """Bounds of the |activations| of queries and keys, measured during training.
 
-    A backend that approximates tanh on a range needs the range before it sees the data. The range must not come from
-    the batch in evaluation, where one outlier would change the results of the other sequences in the batch. So it
-    belongs to the score: training updates it, evaluation uses it, and activations beyond it are corrected one by one.
-    The measurement is read some calls later, so that no call waits for the GPU.
+    A backend that approximates tanh needs the range of the activations before it sees the data. In evaluation the range
+    must not depend on the batch, because an outlier would then change the results of other sequences in the batch. So
+    the score stores the range: training updates it, evaluation uses it, and backends correct activations outside of it.
+    A measurement is read some calls later, so that no call waits for the GPU.
 
     Attributes:
         range: the bounds (query, key), values of `GRID`.
@@ -68,12 +71,19 @@ class ActivationRange:
 
     def __init__(self) -> None:
         """Start with a wide range."""
-        self.range = (START, START)
+        self.range = (INITIAL_BOUND, INITIAL_BOUND)
         self._calls = 0
         self._pending: tuple[Tensor, torch.cuda.Event] | None = None
 
     def observe(self, query: Tensor, key: Tensor) -> None:
-        """Measure projected tokens (*batch, tokens, hidden) on a GPU, and use what an earlier call measured."""
+        """Start a measurement, and update the range if an earlier measurement has finished.
+
+        Does nothing on a CPU, while the call is traced, and while a CUDA graph is captured.
+
+        Args:
+            query: (*batch, queries, hidden), projected queries.
+            key: (*batch, keys, hidden), projected keys.
+        """
         if is_traced():
             return
         if query.device.type != "cuda" or torch.cuda.is_current_stream_capturing():
@@ -85,39 +95,39 @@ class ActivationRange:
             self._pending = None
         if self._pending is None and self._calls % CALLS_PER_MEASUREMENT == 0:
             with torch.no_grad():
-                largest = torch.stack([_large_activation(query), _large_activation(key)])
-            arrived = torch.empty(2, device="cpu", pin_memory=True)
-            arrived.copy_(largest, non_blocking=True)
+                bounds = torch.stack([_activation_bound(query), _activation_bound(key)])
+            bounds_on_cpu = torch.empty(2, device="cpu", pin_memory=True)
+            bounds_on_cpu.copy_(bounds, non_blocking=True)
             event = torch.cuda.Event()
             event.record()
-            self._pending = arrived, event
+            self._pending = bounds_on_cpu, event
         self._calls += 1
 
     def update(self, query: float, key: float) -> None:
-        """Set each bound to the value of `GRID` that includes this |activation|."""
+        """Set each bound to the smallest value of `GRID` that is not below the given |activation|."""
         self.range = round_up(query), round_up(key)
 
     def __getstate__(self) -> dict:
-        """Return the state without a pending measurement, which belongs to this process."""
+        """Return the state without the pending measurement, whose CUDA event cannot leave this process."""
         return {"range": self.range, "_calls": 0, "_pending": None}
 
 
 def round_up(largest: float) -> float:
-    """Return the smallest value of `GRID` that is not below `largest`, or the last; NaN gives the first."""
+    """Return the smallest value of `GRID` that is at least `largest`, or the last value; the first value for NaN."""
     return next((step for step in GRID if not largest > step), GRID[-1])
 
 
-def _large_activation(tokens: Tensor) -> Tensor:
-    """Return the largest |activation| after one token in TOKENS_PER_OUTLIER, the largest ones, is left out."""
+def _activation_bound(tokens: Tensor) -> Tensor:
+    """Return a bound that the |activations| of all but 1 / TOKENS_PER_OUTLIER of the tokens keep."""
     largest = tokens.detach().abs().amax(-1).flatten().float()
     return largest.kthvalue(largest.numel() - largest.numel() // TOKENS_PER_OUTLIER).values
 
 
 class Additive(Score):
-    """w' tanh(Wq q + Wk k), for queries and keys of any sizes (eq. 12).
+    """The additive score w' tanh(Wq q + Wk k), for queries and keys of any sizes (eq. 12; Bahdanau et al. 2015).
 
-    `Additive(query_dim, key_dim, hidden_dim)` has all three parameters. `Additive.of_projected(hidden_dim, heads)` has
-    only w: its queries and keys are projected already, as in a multi-head layer whose projections are Wq and Wk.
+    The parameters are Wq, Wk and w. `Additive.of_projected(hidden_dim, heads)` has only w and takes projected queries
+    and keys, as in a multi-head layer whose projections are Wq and Wk.
 
     Args:
         query_dim: size of a query.
@@ -125,18 +135,18 @@ class Additive(Score):
         hidden_dim: number of hidden units.
 
     Attributes:
-        reach: the range of |Wq q| and |Wk k|. With a loose `tolerance` a GPU approximates tanh inside it and
-            corrects what lies outside. Training on a GPU updates it, evaluation does not.
+        reach: the range of |Wq q| and |Wk k|. With a large `tolerance` the GPU kernels approximate tanh inside this
+            range and correct activations outside of it. Training on a GPU updates the range, evaluation does not.
 
     Raises:
-        RegardError: if a size is not a positive whole number.
+        RegardError: if a size is not a positive integer.
 
     >>> Additive(3, 4, 8).weight.shape
     torch.Size([8])
     """
 
     def __init__(self, query_dim: int, key_dim: int, hidden_dim: int) -> None:
-        """Draw the projections and w as a linear layer does."""
+        """Draw Wq, Wk and w from the uniform distribution that torch.nn.Linear uses."""
         super().__init__()
         check_int("query_dim", query_dim)
         check_int("key_dim", key_dim)
@@ -149,7 +159,22 @@ class Additive(Score):
 
     @classmethod
     def of_projected(cls, hidden_dim: int, heads: int | None = None) -> "Additive":
-        """Return an additive score without projections; with `heads`, one w per head, the last batch axis."""
+        """Return an additive score whose queries and keys are projected already.
+
+        Args:
+            hidden_dim: number of hidden units, which is the size of queries and keys.
+            heads: number of heads, each with its own w; None for a single w. The heads are the last batch axis of a
+                call.
+
+        Returns:
+            A score without Wq and Wk.
+
+        Raises:
+            RegardError: if a size is not a positive integer.
+
+        >>> Additive.of_projected(8, heads=2).weight.shape
+        torch.Size([2, 8])
+        """
         score = cls(1, 1, hidden_dim)
         score.query_weight = score.key_weight = None
         if heads is not None:
@@ -168,7 +193,7 @@ class Additive(Score):
         return self._project("key", key, self.key_weight)
 
     def pair(self, query: Tensor, key: Tensor) -> AdditivePair:
-        """Return w' tanh(a + b) for projected queries a and keys b."""
+        """Return the closed form for projected queries and keys; training also measures their range."""
         if self.training and torch.is_grad_enabled():
             self.reach.observe(query, key)
         return AdditivePair(query, key, align_batch(self.weight, query), self.reach.range)
@@ -182,7 +207,7 @@ class Additive(Score):
         return functional.linear(tokens, weight)
 
     def extra_repr(self) -> str:
-        """Return the sizes."""
+        """Return the sizes as text."""
         if self.query_weight is None or self.key_weight is None:
             return f"hidden_dim={self.hidden_dim}, projected"
         sizes = (self.query_weight.shape[-1], self.key_weight.shape[-1], self.hidden_dim)

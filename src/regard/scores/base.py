@@ -1,4 +1,4 @@
-"""What a score is: work per token (`Score`), and the equation of a pair of tokens (`PairScore`)."""
+"""The base classes of scores: `Score` prepares tokens, `PairScore` computes the score of each pair of tokens."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -7,20 +7,17 @@ from typing import ClassVar, Self
 
 from torch import Tensor, nn
 
-from regard.checks import accumulation_dtype, broadcast_batch, describe, is_cast
+from regard.checks import Rows, accumulation_dtype, broadcast_batch, describe, is_cast_by_autocast
 from regard.errors import RegardError
-
-Rows = slice | Tensor
-"""Positions along an axis: a slice with start and stop, or an int64 tensor."""
 
 
 @dataclass(slots=True, eq=False)
 class PairScore(ABC):
-    """The score of prepared queries and keys: their tensors, and the equation of one pair.
+    """The closed form of a score for prepared queries and keys: their tensors and the equation of a pair.
 
-    Every tensor has one axis for each batch axis, of size 1 where it is shared, and two more. To add a closed form,
-    write a subclass: `reference` and `blocked` run it as it is. Backends with code of their own for a form find it by
-    its `kind`.
+    All tensors have the same rank: the batch axes, each of its full size or 1, and two more. To add a closed form,
+    write a subclass with `scores` and `replace`; the backends `reference` and `blocked` can then run it. Backends with
+    kernels for a closed form recognise it by its `kind`.
 
     Attributes:
         query: (*batch, queries, dim).
@@ -38,8 +35,9 @@ class PairScore(ABC):
         """Return the score of each pair, in the accumulation dtype.
 
         Args:
-            rows: which queries; all by default.
-            allowed: bool, broadcastable to the result; what the mask allows. Forbidden pairs may get any score.
+            rows: positions of the queries to score; None for all queries.
+            allowed: bool, broadcastable to the result, True where the mask allows a pair. The scores of other pairs are
+                ignored, so they may have any value.
 
         Returns:
             (*batch, rows, keys).
@@ -47,22 +45,29 @@ class PairScore(ABC):
 
     @abstractmethod
     def replace(self, query: Tensor, key: Tensor, *parameters: Tensor) -> Self:
-        """Return the same score for other tensors; `parameters` replace those of `parameters()`, in that order."""
+        """Return the same closed form for other tensors.
+
+        Args:
+            query: (*batch, queries, dim).
+            key: (*batch, keys, dim).
+            *parameters: new values for the tensors of `parameters()`, in the same order; without them the old values
+                are kept.
+        """
 
     def parameters(self) -> tuple[Tensor, ...]:
-        """Return the tensors beside query and key."""
+        """Return the tensors of the closed form other than query and key."""
         return ()
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Self:
-        """Return the same score with every tensor changed."""
+        """Return the same closed form with `change` applied to every tensor."""
         return self.replace(change(self.query), change(self.key), *map(change, self.parameters()))
 
     def elements(self) -> int:
-        """Return how many numbers the textbook form holds for one pair."""
+        """Return the number of elements that the textbook implementation stores for each pair."""
         return self.query.shape[-1]
 
     def _tokens(self, rows: Rows | None) -> tuple[Tensor, Tensor]:
-        """Return the chosen queries and all keys, in the accumulation dtype."""
+        """Return the selected queries and all keys, in the accumulation dtype."""
         dtype = accumulation_dtype(self.query.dtype)
         query = self.query if rows is None else self.query[..., rows, :]
         return query.to(dtype), self.key.to(dtype)
@@ -70,9 +75,12 @@ class PairScore(ABC):
 
 @dataclass(slots=True, eq=False)
 class CallablePair(PairScore):
-    """A user's function of (..., queries, dim) and (..., keys, dim) that returns (..., queries, keys) (eq. 3).
+    """The scores of a user's function (eq. 3).
 
-    Each score may depend on its own pair only, because backends call the function on blocks.
+    Backends call the function on blocks of queries, so each score must depend on its own query and key only.
+
+    Attributes:
+        function: takes (..., queries, dim) and (..., keys, dim) and returns (..., queries, keys).
     """
 
     kind: ClassVar[str] = "callable"
@@ -80,37 +88,38 @@ class CallablePair(PairScore):
     function: Callable[[Tensor, Tensor], Tensor]
 
     def scores(self, rows: Rows | None = None, allowed: Tensor | None = None) -> Tensor:
-        """f(q, k)."""
+        """Return the scores that the function computes."""
         del allowed
         query = self.query if rows is None else self.query[..., rows, :]
         return self.function(query, self.key).to(accumulation_dtype(self.query.dtype))
 
     def replace(self, query: Tensor, key: Tensor, *parameters: Tensor) -> Self:
-        """Return the same function of other tokens."""
+        """Return the same function with other tokens."""
         return type(self)(query, key, self.function)
 
 
 class Score(nn.Module, ABC):
-    """A scoring function f(q, k) of eq. 3, split into work per token and work per pair.
+    """Base class of scoring functions f(q, k) (eq. 3), split into work per token and work per pair.
 
-    `prepare_query` and `prepare_key` run once per token (projections, scalings, positions) under ordinary autograd; a
-    decoder keeps what `prepare_key` returned and never computes it again. `pair` returns the closed form of the rest,
-    which is the only part that a backend computes for each pair.
+    `prepare_query` and `prepare_key` do the work per token, such as projections, scaling and positions, under ordinary
+    autograd. A `Memory` stores prepared keys, so that a decoder prepares each key once. `pair` returns the closed form,
+    which backends compute for each pair of a query and a key.
 
-    A plain callable of (..., queries, dim) and (..., keys, dim) needs none of this: pass it as it is.
+    A function of queries and keys does not need this class: pass any callable that takes (..., queries, dim) and
+    (..., keys, dim) and returns (..., queries, keys) as `score`.
     """
 
     @property
     def can_round_tokens(self) -> bool:
-        """Whether autocast may round queries and keys to half precision before this score compares them."""
+        """Whether autocast may convert queries and keys to half precision before this score compares them."""
         return True
 
     def prepare_query(self, query: Tensor, first: int = 0) -> Tensor:
-        """Return prepared queries.
+        """Return prepared queries; the default returns them unchanged.
 
         Args:
             query: (*batch, queries, query_dim).
-            first: position of the first query.
+            first: position of the first query in the sequence.
 
         Returns:
             (*batch, queries, dim).
@@ -119,11 +128,11 @@ class Score(nn.Module, ABC):
         return query
 
     def prepare_key(self, key: Tensor, first: int = 0) -> Tensor:
-        """Return prepared keys.
+        """Return prepared keys; the default returns them unchanged.
 
         Args:
             key: (*batch, keys, key_dim).
-            first: position of the first key.
+            first: position of the first key in the sequence.
 
         Returns:
             (*batch, keys, dim).
@@ -132,63 +141,82 @@ class Score(nn.Module, ABC):
         return key
 
     def sink_logits(self) -> Tensor | None:
-        """Return the logits of one more key that every query sees and whose value is 0, (heads,); None without one."""
+        """Return the logits of the attention sink, (heads,), or None if the score has no sink.
+
+        An attention sink is one more key, allowed for every query, whose value is 0.
+        """
         return None
 
     @abstractmethod
     def pair(self, query: Tensor, key: Tensor) -> PairScore:
-        """Return the closed form for prepared queries and keys."""
+        """Return the closed form for prepared queries and keys.
+
+        Args:
+            query: (*batch, queries, dim), returned by `prepare_query`.
+            key: (*batch, keys, dim), returned by `prepare_key`.
+        """
 
 
 def check_equal_dims(query: Tensor, key: Tensor, score: str) -> None:
-    """Raise unless queries and keys have the same size."""
+    """Raise a RegardError unless the last axes of queries and keys have equal sizes."""
     if query.shape[-1] != key.shape[-1]:
         raise RegardError(
             "key",
             got=f"dim {key.shape[-1]}, while query has dim {query.shape[-1]}",
-            needed=f"equal last axes: {score} compares query and key entry by entry",
-            repair="Use Bilinear or Additive, which take query and key of different sizes, or project one.",
+            needed=f"equal last axes, because {score} compares query and key entry by entry",
+            repair="Use Bilinear or Additive, which accept query and key of different sizes, or project one of them.",
         )
 
 
 def check_dim(argument: str, tensor: Tensor, dim: int, score: str) -> None:
-    """Raise unless tokens have the size the score was built for."""
+    """Raise a RegardError unless the last axis of the tokens has the size for which the score was built."""
     if tensor.shape[-1] != dim:
         raise RegardError(
             argument,
             got=f"dim {tensor.shape[-1]}",
-            needed=f"dim {dim}, as this {score} was built",
-            repair=f"Build the {score} for {tensor.shape[-1]}, or pass the {argument} it was built for.",
+            needed=f"dim {dim}, for which this {score} was built",
+            repair=f"Build the {score} for dim {tensor.shape[-1]}, or pass a {argument} with dim {dim}.",
         )
 
 
 def check_dtype(argument: str, tokens: Tensor, parameter: Tensor, score: str) -> None:
-    """Raise unless tokens have the dtype and device of the parameters; autocast converts all dtypes but float64."""
-    if tokens.dtype != parameter.dtype and not (is_cast(tokens) and is_cast(parameter)):
+    """Raise a RegardError unless tokens have the dtype and device of a parameter, or autocast converts both."""
+    if tokens.dtype != parameter.dtype and not (is_cast_by_autocast(tokens) and is_cast_by_autocast(parameter)):
         raise RegardError(
             argument,
             got=f"{describe(tokens)}",
             needed=f"{parameter.dtype}, the dtype of the parameters of this {score}",
-            repair=f"Move the score with score.to({tokens.dtype}), or convert the {argument}.",
+            repair=f"Convert the score with score.to({tokens.dtype}), or convert the {argument}.",
         )
     if tokens.device != parameter.device:
         raise RegardError(
             argument,
             got=f"{describe(tokens)}",
-            needed=f"{parameter.device}, where the parameters of this {score} are",
+            needed=f"{parameter.device}, the device of the parameters of this {score}",
             repair=f'Move the score with score.to("{tokens.device}"), or move the {argument}.',
         )
 
 
 def align_batch(parameter: Tensor, tokens: Tensor) -> Tensor:
-    """Return a parameter (*axes, dim) with the rank of prepared tokens, (1, ..., *axes, 1, dim)."""
+    """Return a parameter with the rank of tokens, so that it broadcasts against them.
+
+    Args:
+        parameter: (*axes, dim), whose axes are the last batch axes.
+        tokens: (*batch, tokens, dim), prepared queries or keys.
+
+    Returns:
+        (1, ..., *axes, 1, dim).
+
+    Raises:
+        RegardError: if the parameter has more batch axes than the tokens, or if they do not broadcast.
+    """
     aligned = parameter.unsqueeze(-2)
     if aligned.ndim > tokens.ndim:
         raise RegardError(
             "score",
             got=f"a parameter with {parameter.ndim - 1} batch axes",
-            needed=f"at most {tokens.ndim - 2}, the batch axes of the query",
-            repair="Give query, key and value one batch axis for each axis of the score's parameters.",
+            needed=f"at most {tokens.ndim - 2}, the number of batch axes of the query",
+            repair="Give query, key and value one batch axis for each batch axis of the score's parameters.",
         )
     aligned = aligned.reshape((1,) * (tokens.ndim - aligned.ndim) + aligned.shape)
     broadcast_batch("score", tokens.shape[:-2], aligned.shape[:-2])

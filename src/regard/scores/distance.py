@@ -1,4 +1,4 @@
-"""Scores of the distance between query and key: the log-kernels of Nadaraya-Watson regression (eq. 4 to 6)."""
+"""Scores that depend on the distance of query and key: the log-kernels of Nadaraya-Watson regression (eq. 4 to 6)."""
 
 import contextlib
 import math
@@ -11,20 +11,23 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.checks import accumulation_dtype, describe
+from regard.checks import Rows, accumulation_dtype, describe
 from regard.errors import RegardError
-from regard.scores.base import PairScore, Rows, Score, align_batch, check_equal_dims
+from regard.scores.base import PairScore, Score, align_batch, check_equal_dims
 from regard.scores.kernels import KERNELS, Kernel
 from regard.torch_compat import in_transform, is_plain_tensor
 
 Bandwidth = float | Sequence[float] | Tensor
+"""What a `bandwidth` argument accepts: one number, a sequence of numbers or a tensor."""
 
 
 @dataclass(slots=True, eq=False)
 class DistancePair(PairScore):
-    """log f(|q - k|^2 / width^2) for a radial kernel f (eq. 5 and 6).
+    """log f(|q - k| / width) for a radial kernel f (eq. 5 and 6).
 
-    width: (*batch, queries or 1, 1).
+    Attributes:
+        width: (*batch, queries or 1, 1), in the accumulation dtype.
+        kernel: the kernel f.
     """
 
     kind: ClassVar[str] = "distance"
@@ -33,11 +36,11 @@ class DistancePair(PairScore):
     kernel: Kernel
 
     def scores(self, rows: Rows | None = None, allowed: Tensor | None = None) -> Tensor:
-        """Return the log-kernel of the distances."""
+        """Return the logarithm of the kernel for each pair."""
         query, key = self._tokens(rows)
         squared = (query.unsqueeze(-2) - key.unsqueeze(-3)).square().sum(-1)
         if allowed is not None:
-            # Padding may be infinitely far away, and 0 * inf in the gradient of the width is NaN.
+            # The distance of padding may be infinite, and then 0 * inf makes the gradient of the width NaN.
             squared = squared.masked_fill(~allowed, 0.0)
         width = self.width if rows is None or self.width.shape[-2] == 1 else self.width[..., rows, :]
         return self.kernel.log_kernel(squared, width.to(squared.dtype), self.query.dtype)
@@ -53,17 +56,22 @@ class DistancePair(PairScore):
 
 
 class RadialScore(Score):
-    """log f(|q - k| / bandwidth) for a kernel f.
+    """Base class of the scores log f(d) with a radial kernel f and d = |q - k| / bandwidth.
 
-    bandwidth: the scale in the kernel's own formula: one number; one per dimension, (dim,); or with batch axes
-        before it, (heads, 1) for one per head and (heads, dim) for both.
-    learnable: the bandwidth is a parameter, stored as its logarithm, so that no step makes it non-positive.
+    Args:
+        bandwidth: one number; (dim,) for one per dimension; or with batch axes first, (heads, 1) for one per head and
+            (heads, dim) for one per head and dimension.
+        learnable: whether the bandwidth is a parameter. The parameter is the logarithm of the bandwidth, so that the
+            bandwidth stays positive.
+
+    Raises:
+        RegardError: if a bandwidth is not positive and finite, or if the kernel is flat and `learnable` is True.
     """
 
     kernel_name: str
 
     def __init__(self, bandwidth: Bandwidth = 1.0, *, learnable: bool = False) -> None:
-        """Check the bandwidth and keep it: a number as a number, a tensor as a buffer or a parameter."""
+        """Store a number as an attribute, a tensor as a buffer and a learnable bandwidth as a parameter."""
         super().__init__()
         self.kernel = KERNELS[self.kernel_name]
         if learnable and not self.kernel.is_differentiable:
@@ -71,7 +79,8 @@ class RadialScore(Score):
                 "learnable",
                 got=f"True for {type(self).__name__}",
                 needed="a kernel whose value changes with the distance",
-                repair=f"A {type(self).__name__} is flat, so its bandwidth has no gradient: choose it by a search.",
+                repair=f"A {type(self).__name__} kernel is flat, so its bandwidth has no gradient. Choose it by "
+                "cross-validation.",
             )
         checked = _check_bandwidth(bandwidth)
         self._number = checked if isinstance(checked, float) and not learnable else None
@@ -82,43 +91,44 @@ class RadialScore(Score):
 
     @property
     def bandwidth(self) -> float | Tensor:
-        """The bandwidth now, always positive."""
+        """The current bandwidth, which is always positive."""
         if self._number is not None:
             return self._number
         return self.log_bandwidth.exp() if "log_bandwidth" in self._parameters else self.fixed_bandwidth
 
     @property
     def can_round_tokens(self) -> bool:
-        """False: the difference of two rounded tokens that are close to each other has no correct digit."""
+        """False, because the difference of two close tokens loses all correct digits when the tokens are rounded."""
         return False
 
     def prepare_query(self, query: Tensor, first: int = 0) -> Tensor:
-        """q, divided by a bandwidth per dimension."""
+        """Return queries divided by the bandwidth per dimension, if there is one, (*batch, queries, dim)."""
         del first
         return self._rescale("query", query)
 
     def prepare_key(self, key: Tensor, first: int = 0) -> Tensor:
-        """k, divided by a bandwidth per dimension."""
+        """Return keys divided by the bandwidth per dimension, if there is one, (*batch, keys, dim)."""
         del first
         return self._rescale("key", key)
 
     def pair(self, query: Tensor, key: Tensor) -> DistancePair:
-        """The distance form; a bandwidth shared by all dimensions is its width, so that q and k stay exact."""
+        """Return the closed form; a bandwidth shared by all dimensions is its width, so that tokens are not rounded."""
         check_equal_dims(query, key, type(self).__name__)
         bandwidth = self.bandwidth
-        # Under autocast one of them may come from a layer in half precision.
-        common = torch.promote_types(query.dtype, key.dtype)
-        query, key = query.to(common), key.to(common)
-        dtype = accumulation_dtype(common)
-        # A width that underflows to 0 would make NaN of the distance 0 between equal tokens.
-        least, most = torch.finfo(dtype).tiny, torch.finfo(dtype).max
+        # Under autocast, one of them may be the output of a layer in half precision.
+        token_dtype = torch.promote_types(query.dtype, key.dtype)
+        query, key = query.to(token_dtype), key.to(token_dtype)
+        dtype = accumulation_dtype(token_dtype)
+        # If the width underflowed to 0, the distance 0 of equal tokens would give 0 / 0.
+        smallest, largest = torch.finfo(dtype).tiny, torch.finfo(dtype).max
         if isinstance(bandwidth, Tensor) and not _is_per_dimension(bandwidth):
             width = align_batch(bandwidth.reshape(bandwidth.shape or (1,)), query)
-            return DistancePair(query, key, width.to(dtype).clamp(least, most), self.kernel)
-        number = 1.0 if isinstance(bandwidth, Tensor) else min(max(bandwidth, least), most)
-        return DistancePair(query, key, query.new_full((1,) * query.ndim, number, dtype=dtype), self.kernel)
+            return DistancePair(query, key, width.to(dtype).clamp(smallest, largest), self.kernel)
+        width = 1.0 if isinstance(bandwidth, Tensor) else min(max(bandwidth, smallest), largest)
+        return DistancePair(query, key, query.new_full((1,) * query.ndim, width, dtype=dtype), self.kernel)
 
     def _rescale(self, argument: str, tokens: Tensor) -> Tensor:
+        """Return tokens divided by the bandwidth per dimension, or unchanged if the dimensions share a bandwidth."""
         bandwidth = self.bandwidth
         if not isinstance(bandwidth, Tensor) or not _is_per_dimension(bandwidth):
             return tokens
@@ -127,74 +137,104 @@ class RadialScore(Score):
                 argument,
                 got=f"dim {tokens.shape[-1]} for a bandwidth of shape {tuple(bandwidth.shape)}",
                 needed="one bandwidth per dimension in the last axis, or a last axis of size 1",
-                repair="For one bandwidth per head, give it the shape (heads, 1).",
+                repair="For one bandwidth per head, give the bandwidth the shape (heads, 1).",
             )
-        width = align_batch(bandwidth.to(accumulation_dtype(tokens.dtype)), tokens)
-        return (tokens / width).to(tokens.dtype)
+        divisor = align_batch(bandwidth.to(accumulation_dtype(tokens.dtype)), tokens)
+        return (tokens / divisor).to(tokens.dtype)
 
     def extra_repr(self) -> str:
-        """Show the bandwidth and whether it learns."""
+        """Return the bandwidth as text, and whether it is learnable."""
         bandwidth = self.bandwidth
-        shown = bandwidth
         if isinstance(bandwidth, Tensor):
-            shown = bandwidth.tolist() if _has_numbers(bandwidth) else describe(bandwidth)
-        return f"bandwidth={shown}, learnable={'log_bandwidth' in self._parameters}"
+            bandwidth = bandwidth.tolist() if _has_readable_values(bandwidth) else describe(bandwidth)
+        return f"bandwidth={bandwidth}, learnable={'log_bandwidth' in self._parameters}"
 
 
 class SquaredDistance(RadialScore):
-    """-|q - k|^2 (eq. 6); the softmax of it equals that of 2 q'k - |k|^2 exactly."""
+    """The negative squared distance -|q - k|^2 (eq. 6).
+
+    Its softmax equals the softmax of 2 q'k - |k|^2. For another bandwidth use `Gaussian`.
+
+    >>> import regard, torch
+    >>> x = torch.tensor([[0.0], [2.0]])
+    >>> regard.inspect(x, x, x, SquaredDistance()).scores()[0]
+    tensor([-0., -4.])
+    """
 
     kernel_name = "squared_distance"
 
     def __init__(self) -> None:
-        """No bandwidth: that would be a Gaussian."""
+        """Set the bandwidth to 1."""
         super().__init__(1.0)
 
 
 class Gaussian(RadialScore):
-    """log exp(-d^2 / 2) with d = |q - k| / bandwidth (eq. 5)."""
+    """The Gaussian kernel: log exp(-d^2 / 2) with d = |q - k| / bandwidth (eq. 5).
+
+    Args:
+        bandwidth: one number; (dim,) for one per dimension; or with batch axes first, (heads, 1) for one per head and
+            (heads, dim) for one per head and dimension.
+        learnable: whether the bandwidth is a parameter. The parameter is the logarithm of the bandwidth, so that the
+            bandwidth stays positive.
+
+    Raises:
+        RegardError: if a bandwidth is not positive and finite.
+
+    >>> import regard, torch
+    >>> x = torch.tensor([[0.0], [2.0]])
+    >>> regard.inspect(x, x, x, Gaussian(2.0)).scores()[0]
+    tensor([-0.0000, -0.5000])
+    """
 
     kernel_name = "gaussian"
 
 
 class Laplacian(RadialScore):
-    """log exp(-d) with d = |q - k| / bandwidth."""
+    """The Laplacian kernel: log exp(-d) with d = |q - k| / bandwidth; arguments as for `Gaussian`."""
 
     kernel_name = "laplacian"
 
 
 class Boxcar(RadialScore):
-    """log of 1 where |q - k| <= bandwidth, edge inside (eq. 5)."""
+    """The boxcar kernel: log 1 = 0 where |q - k| <= bandwidth, including equality (eq. 5).
+
+    Args:
+        bandwidth: as for `Gaussian`.
+        learnable: must be False, because the kernel is flat and its bandwidth has no gradient.
+    """
 
     kernel_name = "boxcar"
 
 
 class Triangular(RadialScore):
-    """log max(0, 1 - d): the third kernel of eq. 5, which the chapter calls Epanechnikov."""
+    """The triangular kernel: log max(0, 1 - d); arguments as for `Gaussian`.
+
+    It is the third kernel of eq. 5, which the chapter calls Epanechnikov.
+    """
 
     kernel_name = "triangular"
 
 
 class Epanechnikov(RadialScore):
-    """log max(0, 1 - d^2): what statistics calls Epanechnikov."""
+    """The kernel that statistics calls Epanechnikov: log max(0, 1 - d^2); arguments as for `Gaussian`."""
 
     kernel_name = "epanechnikov"
 
 
 class Tricube(RadialScore):
-    """log max(0, 1 - d^3)^3."""
+    """The tricube kernel: log max(0, 1 - d^3)^3; arguments as for `Gaussian`."""
 
     kernel_name = "tricube"
 
 
 class Biweight(RadialScore):
-    """log max(0, 1 - d^2)^2."""
+    """The biweight kernel: log max(0, 1 - d^2)^2; arguments as for `Gaussian`."""
 
     kernel_name = "biweight"
 
 
 class CosineKernel(RadialScore):
-    """log cos(pi d / 2) for d < 1."""
+    """The cosine kernel: log cos(pi d / 2) for d < 1; arguments as for `Gaussian`."""
 
     kernel_name = "cosine_kernel"
 
@@ -204,14 +244,18 @@ def _is_per_dimension(bandwidth: Tensor) -> bool:
 
 
 def _check_bandwidth(bandwidth: Bandwidth) -> float | Tensor:
-    """A number as a float, a tensor in its own dtype, a sequence in float64: nothing is rounded before it is used."""
+    """Return the checked bandwidth: a float for a number, float64 for a sequence, the same dtype for a float tensor.
+
+    Raises:
+        RegardError: if a bandwidth is not positive and finite, or if a tensor requires a gradient.
+    """
     checked: float | Tensor | None = None
     if isinstance(bandwidth, Tensor) and bandwidth.requires_grad:
         raise RegardError(
             "bandwidth",
             got="a tensor that requires a gradient",
-            needed="numbers: a bandwidth that learns is stored as its logarithm",
-            repair="Write learnable=True, with the first value of the bandwidth.",
+            needed="a bandwidth without gradient, because a learnable bandwidth is stored as its logarithm",
+            repair="Pass learnable=True and the initial value of the bandwidth.",
         )
     if isinstance(bandwidth, Tensor):
         checked = bandwidth.detach().clone() if bandwidth.is_floating_point() else bandwidth.double()
@@ -234,11 +278,11 @@ def _check_bandwidth(bandwidth: Bandwidth) -> float | Tensor:
 def _is_positive(bandwidth: float | Tensor) -> bool:
     if isinstance(bandwidth, float):
         return 0 < bandwidth < math.inf
-    if not _has_numbers(bandwidth):
+    if not _has_readable_values(bandwidth):
         return bandwidth.numel() > 0
     return bandwidth.numel() > 0 and bool(((bandwidth > 0) & bandwidth.isfinite()).all())
 
 
-def _has_numbers(tensor: Tensor) -> bool:
-    """Not on the meta device, and perhaps not under a mode or in a subclass: a fake tensor has a shape alone."""
+def _has_readable_values(tensor: Tensor) -> bool:
+    """Return False for tensors on the meta device, and for subclasses and modes, which may have only a shape."""
     return is_plain_tensor(tensor) and not tensor.is_meta and not in_transform()

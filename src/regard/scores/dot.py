@@ -1,4 +1,4 @@
-"""Scores that are a dot product after preparation: plain, scaled, cosine, bilinear (eq. 7 to 11)."""
+"""Scores that are the dot product of prepared queries and keys: plain, scaled, cosine and bilinear (eq. 7 to 11)."""
 
 import math
 from dataclasses import dataclass
@@ -8,14 +8,19 @@ from typing import ClassVar, Self, TypeGuard
 import torch
 from torch import Tensor, nn
 
-from regard.checks import check_int
+from regard.checks import Rows, check_int
 from regard.errors import RegardError
-from regard.scores.base import PairScore, Rows, Score, align_batch, check_dim, check_dtype, check_equal_dims
+from regard.scores.base import PairScore, Score, align_batch, check_dim, check_dtype, check_equal_dims
 
 
 @dataclass(slots=True, eq=False)
 class DotPair(PairScore):
-    """scale * q'k, and softcap * tanh(scale * q'k / softcap) with a softcap (eq. 7 to 11)."""
+    """scale * q'k, or softcap * tanh(scale * q'k / softcap) if there is a softcap (eq. 7 to 11).
+
+    Attributes:
+        scale: factor of the dot products.
+        softcap: bound of the scores, or None.
+    """
 
     kind: ClassVar[str] = "dot"
 
@@ -23,31 +28,42 @@ class DotPair(PairScore):
     softcap: float | None = None
 
     def scores(self, rows: Rows | None = None, allowed: Tensor | None = None) -> Tensor:
-        """Return the scaled dot products."""
+        """Return the scaled dot products, soft-capped if there is a softcap."""
         del allowed
         query, key = self._tokens(rows)
         scores = (query @ key.mT) * self.scale
         return scores if self.softcap is None else self.softcap * torch.tanh(scores / self.softcap)
 
     def replace(self, query: Tensor, key: Tensor, *parameters: Tensor) -> Self:
-        """Return the same score for other tokens."""
+        """Return the same closed form for other tokens."""
         return type(self)(query, key, self.scale, self.softcap)
 
     def elements(self) -> int:
-        """Return 1: the textbook form holds the score alone."""
+        """Return 1, because the textbook implementation stores only the score of each pair."""
         return 1
 
 
 class ScaledDot(Score):
-    """q'k / sqrt(dim) (eq. 8), or any other `scale`.
+    """The scaled dot product q'k / sqrt(dim) (eq. 8).
 
-    softcap: bends the scores smoothly into (-softcap, softcap).
-    sink: a number of heads; each gets a learnable logit of mass that goes to no key. The heads are then the
-        last batch axis.
+    Args:
+        scale: factor of the dot products; None for 1 / sqrt(dim).
+        softcap: keeps the scores inside (-softcap, softcap), as softcap * tanh(score / softcap); None for no cap.
+        sink: number of heads that get an attention sink, a learnable logit whose share of the weights goes to no key;
+            None for no sink. The heads are the last batch axis of a call.
+
+    Raises:
+        RegardError: if `scale` is not finite, `softcap` is not positive, or `sink` is not a positive integer.
+
+    >>> import regard, torch
+    >>> x = torch.eye(2)
+    >>> regard.inspect(x, x, x, ScaledDot(scale=2.0)).scores()
+    tensor([[2., 0.],
+            [0., 2.]])
     """
 
     def __init__(self, scale: float | None = None, softcap: float | None = None, sink: int | None = None) -> None:
-        """Check the numbers; the only parameter is the sink."""
+        """Initialise the sink, if there is one, with zeros."""
         super().__init__()
         check_finite("scale", scale)
         check_softcap(softcap)
@@ -58,7 +74,7 @@ class ScaledDot(Score):
         self.sink = None if sink is None else nn.Parameter(torch.zeros(sink))
 
     def pair(self, query: Tensor, key: Tensor) -> DotPair:
-        """Return the scaled dot product of queries and keys."""
+        """Return the closed form of the scaled dot product."""
         dim, scale = query.shape[-1], self.scale
         if dim != key.shape[-1]:
             check_equal_dims(query, key, type(self).__name__)
@@ -67,69 +83,95 @@ class ScaledDot(Score):
         return DotPair(query, key, scale, self.softcap)
 
     def sink_logits(self) -> Tensor | None:
-        """The learnable logits, (heads,)."""
+        """Return the learnable logits of the attention sink, (heads,), or None."""
         return self.sink
 
     def extra_repr(self) -> str:
-        """Show what differs from the plain form."""
+        """Return the arguments of the score as text."""
         sink = None if self.sink is None else len(self.sink)
         return f"scale={self.scale}, softcap={self.softcap}, sink={sink}"
 
 
 class Dot(ScaledDot):
-    """q'k (eq. 7 without its factor 2)."""
+    """The dot product q'k (eq. 7 without its factor 2)."""
 
     def __init__(self) -> None:
-        """A scaled dot product of scale 1."""
+        """Set the scale to 1."""
         super().__init__(scale=1.0)
 
 
-def is_bare(score: object) -> TypeGuard[ScaledDot]:
-    """Whether a score is a product and its scale; a class of somebody's own may prepare tokens in its own way."""
-    is_ours = isinstance(score, ScaledDot) and type(score) in (ScaledDot, Dot)
-    return is_ours and score.softcap is None and score.sink is None
+def is_plain_scaled_dot(score: object) -> TypeGuard[ScaledDot]:
+    """Return whether a score is ScaledDot or Dot, and not a subclass, without softcap and sink."""
+    is_builtin = isinstance(score, ScaledDot) and type(score) in (ScaledDot, Dot)
+    return is_builtin and score.softcap is None and score.sink is None
 
 
 class Cosine(Score):
-    """scale * q'k / (|q| |k|); a zero vector has cosine 0 with everything, and gradient 0."""
+    """The cosine similarity scale * q'k / (|q| |k|).
+
+    The cosine of a zero vector and any other vector is 0, and its gradient is 0.
+
+    Args:
+        scale: inverse temperature. Cosines lie in [-1, 1], so that with scale 1 the weights are nearly uniform.
+
+    Raises:
+        RegardError: if `scale` is not a finite number.
+
+    >>> import regard, torch
+    >>> query, key = torch.tensor([[3.0, 4.0]]), torch.tensor([[6.0, 8.0], [0.0, 0.0]])
+    >>> regard.inspect(query, key, key, Cosine()).scores()
+    tensor([[1., 0.]])
+    """
 
     def __init__(self, scale: float = 1.0) -> None:
-        """Scale is an inverse temperature: cosines alone lie in [-1, 1] and give nearly uniform weights."""
+        """Set the scale."""
         super().__init__()
         if scale is None:
-            raise RegardError("scale", got="None", needed="a finite number", repair="Pass 1.0 for cosines as they are.")
+            raise RegardError("scale", got="None", needed="a finite number", repair="Pass 1.0 for plain cosines.")
         check_finite("scale", scale)
         self.scale = float(scale)
 
     def prepare_query(self, query: Tensor, first: int = 0) -> Tensor:
-        """q / |q|."""
+        """Return q / |q|, (*batch, queries, dim)."""
         del first
-        return _direction(query)
+        return _normalize(query)
 
     def prepare_key(self, key: Tensor, first: int = 0) -> Tensor:
-        """k / |k|."""
+        """Return k / |k|, (*batch, keys, dim)."""
         del first
-        return _direction(key)
+        return _normalize(key)
 
     def pair(self, query: Tensor, key: Tensor) -> DotPair:
-        """Return the dot product of directions."""
+        """Return the closed form of the dot product of unit vectors."""
         check_equal_dims(query, key, "Cosine")
         return DotPair(query, key, self.scale)
 
     def extra_repr(self) -> str:
-        """Show the scale."""
+        """Return the scale as text."""
         return f"scale={self.scale}"
 
 
 class Bilinear(Score):
-    """q'Mk / sqrt(key_dim) (eq. 10), for queries and keys of different sizes; `scale=1.0` is the plain form.
+    """The bilinear score q'Mk / sqrt(key_dim) with a learnable matrix M (eq. 10).
 
-    The matrix works on the queries, so that keys that a decoder keeps are the keys themselves.
-    heads: one matrix per head, the heads being the last batch axis.
+    The queries are multiplied by the matrix and the keys stay unchanged, so a decoder can cache the keys themselves.
+
+    Args:
+        query_dim: size of a query.
+        key_dim: size of a key.
+        scale: factor of q'Mk; None for 1 / sqrt(key_dim), 1.0 for the form in eq. 10.
+        heads: number of matrices, one for each head; None for a single matrix. The heads are the last batch axis of a
+            call.
+
+    Raises:
+        RegardError: if a size is not a positive integer, or if `scale` is not finite.
+
+    >>> Bilinear(3, 4).matrix.shape
+    torch.Size([3, 4])
     """
 
     def __init__(self, query_dim: int, key_dim: int, *, scale: float | None = None, heads: int | None = None) -> None:
-        """Draw M so that scores of unit-variance tokens have about unit variance."""
+        """Draw M such that the scores of tokens with unit variance have about unit variance."""
         super().__init__()
         check_int("query_dim", query_dim)
         check_int("key_dim", key_dim)
@@ -144,31 +186,32 @@ class Bilinear(Score):
         self.matrix = nn.Parameter(torch.randn(shape) / math.sqrt(query_dim))
 
     def prepare_query(self, query: Tensor, first: int = 0) -> Tensor:
-        """M'q, (*batch, queries, key_dim)."""
+        """Return M'q, (*batch, queries, key_dim)."""
         del first
         check_dim("query", query, self.query_dim, "Bilinear")
         check_dtype("query", query, self.matrix, "Bilinear")
         if self.matrix.ndim > 2:
-            align_batch(self.matrix[..., 0, :], query)
+            align_batch(self.matrix[..., 0, :], query)  # only checks that the heads broadcast
         return query @ self.matrix
 
     def prepare_key(self, key: Tensor, first: int = 0) -> Tensor:
-        """k."""
+        """Return the keys unchanged, (*batch, keys, key_dim)."""
         del first
         check_dim("key", key, self.key_dim, "Bilinear")
         return key
 
     def pair(self, query: Tensor, key: Tensor) -> DotPair:
-        """Return the dot product in the space of keys."""
+        """Return the closed form of the dot product of M'q and k."""
         return DotPair(query, key, self.scale)
 
     def extra_repr(self) -> str:
-        """Show the sizes."""
+        """Return the sizes and the scale as text."""
         return f"query_dim={self.query_dim}, key_dim={self.key_dim}, scale={self.scale:.4g}"
 
 
-def _direction(tokens: Tensor) -> Tensor:
-    # Dividing by the largest entry first keeps |x|^2 from under- or overflowing; it cancels in the result.
+def _normalize(tokens: Tensor) -> Tensor:
+    """Return tokens divided by their norms; zero vectors stay 0."""
+    # Dividing by the largest entry first prevents overflow and underflow of |x|^2. The division cancels in the result.
     if tokens.shape[-1] == 0:
         return tokens
     largest = tokens.detach().abs().amax(-1, keepdim=True)
@@ -180,24 +223,24 @@ def _direction(tokens: Tensor) -> Tensor:
 def _is_finite(number: Real) -> bool:
     try:
         return math.isfinite(number)
-    except OverflowError:  # a whole number beyond every float
+    except OverflowError:  # an integer larger than the largest float
         return False
 
 
 def check_softcap(softcap: float | None) -> None:
-    """Refuse a cap under which no score fits."""
+    """Raise a RegardError unless `softcap` is a positive finite number or None."""
     check_finite("softcap", softcap)
     if softcap is not None and softcap <= 0:
         raise RegardError(
             "softcap",
             got=repr(softcap),
             needed="a positive number, or None for no cap",
-            repair="Pass the largest score that may be reached.",
+            repair="Pass the bound of the scores, for example 50.0.",
         )
 
 
 def check_finite(argument: str, number: object) -> None:
-    """Refuse what is neither a finite number nor None."""
+    """Raise a RegardError unless `number` is a finite real number or None."""
     if number is None:
         return
     if isinstance(number, bool) or not isinstance(number, Real) or not _is_finite(number):
@@ -205,5 +248,5 @@ def check_finite(argument: str, number: object) -> None:
             argument,
             got=repr(number),
             needed="a finite number",
-            repair="Pass a Python float; a learnable scale belongs to the projections of query and key.",
+            repair="Pass a Python float. For a learnable scale, scale the projections of query and key.",
         )

@@ -1,14 +1,14 @@
-"""Radial kernels: every fact about each kernel, in one place (eq. 5).
+"""Radial kernels and their properties: log f, slope, support, roughness, variance, polynomial and square (eq. 5).
 
-A kernel f enters attention as the score log f, which is minus infinity outside the support: softmax(log f) = f / sum f,
-so eq. 4 is a case of eq. 3. Log f is a function of z = d^2, where d = |q - k| / width. The slope, d log f / dz, is
-what the hand-written backward passes use. Both are finite at z = 0 and at the edge of the support, where automatic
-differentiation of the plain formula is not.
+A kernel f is used as the score log f, which is minus infinity outside the support. Since softmax(log f) = f / sum f,
+eq. 4 is a special case of eq. 3. Log f is a function of z = d^2, where d = |q - k| / width. The backward passes of the
+backends use the slope d log f / dz. Both functions have finite gradients at z = 0 and at the edge of the support, where
+automatic differentiation of the formula does not.
 
-A NaN distance gives a NaN log-kernel and a NaN slope: every condition asks whether a pair is outside the support or at
-the kink, a comparison with NaN is False, and the formula for a pair inside then passes NaN on.
+A NaN distance gives a NaN log f and a NaN slope. All conditions test whether a pair is outside the support or at the
+kink. A comparison with NaN is False, so NaN goes through the formula for pairs inside the support.
 
-To add a kernel, write a subclass, add it to `KERNELS`, and add a class in `scores/distance.py` that names it.
+To add a kernel, write a subclass, add it to `KERNELS`, and add a class with its name to `scores/distance.py`.
 """
 
 import math
@@ -23,15 +23,15 @@ class Kernel(ABC):
     """A radial kernel f with f(0) = 1.
 
     Attributes:
-        name: name of the kernel, also as a score.
-        is_compact: whether f is 0 beyond one width.
+        name: name of the kernel and of its score.
+        is_compact: whether f is 0 for d > 1.
         is_edge_inside: whether a compact kernel includes d = 1.
-        is_differentiable: whether f changes with the distance, so that a bandwidth has a gradient.
+        is_differentiable: whether f changes with the distance inside the support, so that a bandwidth has a gradient.
         roughness: integral of K^2 in one dimension, with K = f / (integral of f).
         variance: integral of d^2 K in one dimension.
-        polynomial: coefficients of f in powers of d inside the support, or None if f is no polynomial.
-        square: the name of the kernel that f^2 is, and its width as a multiple of the width of f; None if there is
-            none.
+        polynomial: coefficients of f in powers of d inside the support, or None if f is not a polynomial.
+        square: the kernel that equals f^2, as its name and the ratio of its width to the width of f; None if f^2 is not
+            one of the kernels.
     """
 
     name: str
@@ -44,32 +44,42 @@ class Kernel(ABC):
     square: tuple[str, float] | None = None
 
     def log_kernel(self, squared: Tensor, width: Tensor, dtype: torch.dtype) -> Tensor:
-        """Return log f for squared distances and a width; dtype is that of the user's data."""
+        """Return log f for squared distances.
+
+        Args:
+            squared: squared distances, in the accumulation dtype.
+            width: the width, broadcastable to `squared`.
+            dtype: the dtype of queries and keys.
+
+        Returns:
+            log f, minus infinity outside the support; the shape of `squared`.
+        """
         del dtype
         return self.log_of_ratio(ratio(squared, width))
 
     @abstractmethod
     def log_of_ratio(self, z: Tensor) -> Tensor:
-        """Return log f(z); differentiable twice wherever f is."""
+        """Return log f as a function of z = d^2; twice differentiable wherever f is."""
 
     @abstractmethod
     def slope(self, z: Tensor) -> Tensor:
-        """Return d log f / dz inside the support, and 0 outside and where f has a kink."""
+        """Return d log f / dz inside the support, and 0 outside of it and where f has a kink."""
 
     def initial_bandwidth(self, dim: int) -> float:
-        """Return a bandwidth at which the weights of `dim` unit-variance coordinates differ from the first step on.
+        """Return an initial bandwidth for a layer with tokens of size `dim`.
 
-        |q - k|^2 is about dim, give or take sqrt(dim), with the initial projections of a layer.
+        With the initial projections, the mean of |q - k|^2 is about dim and its standard deviation about sqrt(dim). The
+        weights at this bandwidth are neither uniform nor concentrated on one key.
         """
         del dim
         return 1.0
 
 
 class SquaredExponential(Kernel):
-    """f = exp(-rate z): rate 1 is the negative squared distance (eq. 6), rate 1/2 the Gaussian (eq. 5)."""
+    """f = exp(-rate d^2): the negative squared distance has rate 1 (eq. 6), the Gaussian rate 1/2 (eq. 5)."""
 
     def __init__(self, name: str, rate: float) -> None:
-        """Set the name and the rate."""
+        """Set the name, and the properties that follow from the rate."""
         self.name = name
         self.rate = rate
         self.variance = 1 / (2 * rate)
@@ -77,15 +87,15 @@ class SquaredExponential(Kernel):
         self.square = (name, 0.5**0.5)
 
     def log_of_ratio(self, z: Tensor) -> Tensor:
-        """-rate z."""
+        """Return -rate z."""
         return z * -self.rate
 
     def slope(self, z: Tensor) -> Tensor:
-        """-rate."""
+        """Return -rate."""
         return torch.full_like(z, -self.rate)
 
     def initial_bandwidth(self, dim: int) -> float:
-        """dim^(1/4): then a Gaussian is the scaled dot product up to the norms of the keys (eq. 7)."""
+        """Return dim^(1/4); the Gaussian then equals the scaled dot product up to the norms of the keys (eq. 7)."""
         return dim**0.25
 
 
@@ -98,16 +108,16 @@ class Laplacian(Kernel):
     square = ("laplacian", 0.5)
 
     def log_of_ratio(self, z: Tensor) -> Tensor:
-        """-sqrt(z)."""
+        """Return -sqrt(z)."""
         return -_root(z)
 
     def slope(self, z: Tensor) -> Tensor:
-        """-1 / (2 d), and 0 at the kink d = 0."""
+        """Return -1 / (2 d), and 0 at the kink d = 0."""
         return -0.5 * _inverse_root(z)
 
 
 class TaperedKernel(Kernel):
-    """A compact kernel that falls to 0 at d = 1: log f where f > 0, minus infinity elsewhere."""
+    """Base class of compact kernels that decrease to 0 at d = 1."""
 
     is_compact = True
 
@@ -120,20 +130,21 @@ class TaperedKernel(Kernel):
         """Return f'(z) for z in [0, 1)."""
 
     def log_of_ratio(self, z: Tensor) -> Tensor:
-        """Return log f inside; the argument of the logarithm is 1 outside, so that no gradient there is NaN."""
+        """Return log f inside the support and minus infinity outside of it, where the gradient is 0 and not NaN."""
         outside, values = self._support(z)
         return torch.where(outside, -math.inf, values.log())
 
     def slope(self, z: Tensor) -> Tensor:
-        """Return f' / f inside, and 0 outside."""
+        """Return f' / f inside the support and 0 outside of it."""
         outside, values = self._support(z)
         return torch.where(outside, 0.0, self.derivative(torch.where(outside, 0.0, z)) / values)
 
     def initial_bandwidth(self, dim: int) -> float:
-        """2 sqrt(dim): the support then holds nearly all pairs; outside of it there is no gradient."""
+        """Return 2 sqrt(dim). The support then contains nearly all pairs; the others have no gradient."""
         return 2 * math.sqrt(dim)
 
     def _support(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """Return which pairs are outside the support, and f(z), which is replaced by 1 for them."""
         outside = z >= 1
         values = self.values(torch.where(outside, 0.0, z))
         outside = outside | (values <= 0)
@@ -141,7 +152,7 @@ class TaperedKernel(Kernel):
 
 
 class Boxcar(Kernel):
-    """f = 1 where d <= 1; the edge is inside (eq. 5)."""
+    """f = 1 where d <= 1, including equality (eq. 5)."""
 
     name = "boxcar"
     is_compact = True
@@ -153,24 +164,25 @@ class Boxcar(Kernel):
     square = ("boxcar", 1.0)
 
     def log_kernel(self, squared: Tensor, width: Tensor, dtype: torch.dtype) -> Tensor:
-        """Compare |q - k| <= width in the dtype of the data.
+        """Return 0 where |q - k| <= width in the dtype of queries and keys, and minus infinity elsewhere.
 
-        sqrt(x^2) is |x| exactly in IEEE arithmetic, and rounding a float32 difference of two half-precision numbers
-        to half precision gives the half-precision difference: so this is that comparison and no other.
+        In one dimension this is exactly the comparison that the user would write: sqrt(x^2) equals |x| in IEEE
+        arithmetic, and rounding the float32 difference of two half-precision numbers to half precision gives their
+        half-precision difference.
         """
         outside = squared.sqrt().to(dtype) > width.to(dtype)
-        return torch.where(outside, -math.inf, _zero(squared))
+        return torch.where(outside, -math.inf, _zero_or_nan(squared))
 
     def log_of_ratio(self, z: Tensor) -> Tensor:
-        """0 inside, minus infinity outside."""
-        return torch.where(z > 1, -math.inf, _zero(z))
+        """Return 0 inside the support and minus infinity outside of it."""
+        return torch.where(z > 1, -math.inf, _zero_or_nan(z))
 
     def slope(self, z: Tensor) -> Tensor:
-        """0: the boxcar is flat."""
+        """Return 0, because the kernel is flat."""
         return torch.zeros_like(z)
 
     def initial_bandwidth(self, dim: int) -> float:
-        """2 sqrt(dim): the support then holds nearly all pairs."""
+        """Return 2 sqrt(dim). The support then contains nearly all pairs."""
         return 2 * math.sqrt(dim)
 
 
@@ -183,11 +195,11 @@ class Triangular(TaperedKernel):
     polynomial = (1, -1)
 
     def values(self, z: Tensor) -> Tensor:
-        """1 - sqrt(z)."""
+        """Return 1 - sqrt(z)."""
         return 1 - _root(z)
 
     def derivative(self, z: Tensor) -> Tensor:
-        """-1 / (2 d), and 0 at the kink d = 0."""
+        """Return -1 / (2 d), and 0 at the kink d = 0."""
         return -0.5 * _inverse_root(z)
 
 
@@ -201,11 +213,11 @@ class Epanechnikov(TaperedKernel):
     square = ("biweight", 1.0)
 
     def values(self, z: Tensor) -> Tensor:
-        """1 - z."""
+        """Return 1 - z."""
         return 1 - z
 
     def derivative(self, z: Tensor) -> Tensor:
-        """-1."""
+        """Return -1."""
         return torch.full_like(z, -1.0)
 
 
@@ -218,11 +230,11 @@ class Biweight(TaperedKernel):
     polynomial = (1, 0, -2, 0, 1)
 
     def values(self, z: Tensor) -> Tensor:
-        """(1 - z)^2."""
+        """Return (1 - z)^2."""
         return (1 - z).square()
 
     def derivative(self, z: Tensor) -> Tensor:
-        """-2 (1 - z)."""
+        """Return -2 (1 - z)."""
         return -2 * (1 - z)
 
 
@@ -235,11 +247,11 @@ class Tricube(TaperedKernel):
     polynomial = (1, 0, 0, -3, 0, 0, 3, 0, 0, -1)
 
     def values(self, z: Tensor) -> Tensor:
-        """(1 - z sqrt(z))^3."""
+        """Return (1 - z sqrt(z))^3."""
         return (1 - z * _root(z)) ** 3
 
     def derivative(self, z: Tensor) -> Tensor:
-        """-9/2 d (1 - d^3)^2."""
+        """Return -9/2 d (1 - d^3)^2."""
         return -4.5 * _root(z) * (1 - z * _root(z)).square()
 
 
@@ -251,21 +263,21 @@ class Cosine(TaperedKernel):
     variance = 1 - 8 / math.pi**2
 
     def values(self, z: Tensor) -> Tensor:
-        """cos(pi sqrt(z) / 2), written as a sine so that it vanishes accurately at the edge."""
+        """Return cos(pi sqrt(z) / 2), computed by a sine, which is accurate near the edge of the support."""
         return torch.sin((math.pi / 2) * (1 - _root(z)))
 
     def derivative(self, z: Tensor) -> Tensor:
-        """-pi^2 / 8 sinc(d / 2)."""
+        """Return -pi^2 / 8 sinc(d / 2)."""
         return (-(math.pi**2) / 8) * torch.sinc(0.5 * _root(z))
 
 
 def ratio(squared: Tensor, width: Tensor) -> Tensor:
-    """Return z = squared / width^2 by two divisions: the square of a tiny width would be 0."""
+    """Return z = squared / width^2, computed by two divisions because the square of a tiny width underflows to 0."""
     return squared / width / width
 
 
-def _zero(z: Tensor) -> Tensor:
-    """Return 0, or NaN where z is NaN; computed from z, so that autograd returns zeros and not None."""
+def _zero_or_nan(z: Tensor) -> Tensor:
+    """Return 0, or NaN where z is NaN. It is a function of z, so that the gradient of z is 0 and not None."""
     return z.clamp(0.0, 0.0)
 
 
@@ -293,4 +305,4 @@ KERNELS: dict[str, Kernel] = {
         Cosine(),
     )
 }
-"""Every kernel by its name."""
+"""Name -> kernel."""

@@ -1,4 +1,4 @@
-"""Scores by name: what a string, a module or a callable given as `score=` means."""
+"""Names of scores, and the check of a `score` argument, which is a name, a module or a callable."""
 
 from collections.abc import Callable
 
@@ -21,9 +21,10 @@ from regard.scores.distance import (
 from regard.scores.dot import Cosine, Dot, ScaledDot
 
 KERNEL_SCORES: dict[str, type[RadialScore]] = {
-    kernel.kernel_name: kernel
-    for kernel in (Gaussian, Laplacian, Boxcar, Triangular, Epanechnikov, Tricube, Biweight, CosineKernel)
+    score.kernel_name: score
+    for score in (Gaussian, Laplacian, Boxcar, Triangular, Epanechnikov, Tricube, Biweight, CosineKernel)
 }
+"""Kernel of Nadaraya-Watson regression -> its score."""
 NAMED_SCORES: dict[str, type[Score]] = {
     "dot": Dot,
     "scaled_dot": ScaledDot,
@@ -31,42 +32,55 @@ NAMED_SCORES: dict[str, type[Score]] = {
     "squared_distance": SquaredDistance,
     **KERNEL_SCORES,
 }
+"""Name -> class of a score that can be built without arguments."""
 SIZED_SCORES = {
     "bilinear": "Bilinear(query_dim, key_dim)",
     "additive": "Additive(query_dim, key_dim, hidden_dim)",
 }
+"""Name -> constructor call of a score whose parameters have sizes, which cannot be given by name."""
 
 ScoreLike = str | Score | Callable[[Tensor, Tensor], Tensor]
+"""What a `score` argument accepts: a name, a module of `regard.scores`, or a callable."""
 
-
-NAMED = {name: kind() for name, kind in NAMED_SCORES.items()}
+SHARED_SCORES = {name: score_class() for name, score_class in NAMED_SCORES.items()}
+"""Name -> instance for all calls. These scores have no parameters, so one instance of each is enough."""
 
 
 def score_by_name(name: str) -> Score:
-    """The score of that name, with bandwidth 1 where it has one; it has no parameters, so one is enough for all."""
+    """Return the score with this name, with bandwidth 1 if it has a bandwidth.
+
+    Args:
+        name: a key of `NAMED_SCORES`.
+
+    Returns:
+        An instance that all callers share.
+
+    Raises:
+        RegardError: if there is no score with this name, or if the score needs sizes.
+    """
     if name in SIZED_SCORES:
         raise RegardError(
             "score",
             got=repr(name),
-            needed="a score that needs no sizes, when given by name",
-            repair=f"This one has parameters: build regard.scores.{SIZED_SCORES[name]} and pass it.",
+            needed="a name of a score without sizes",
+            repair=f"This score has parameters: build regard.scores.{SIZED_SCORES[name]} and pass it.",
         )
-    if name not in NAMED:
+    if name not in SHARED_SCORES:
         raise RegardError(
             "score",
             got=repr(name),
-            needed=f"one of {', '.join(sorted(NAMED))}",
+            needed=f"one of {', '.join(sorted(SHARED_SCORES))}",
             repair="Use one of these names, a module of regard.scores, or any callable (query, key) -> scores.",
         )
-    return NAMED[name]
+    return SHARED_SCORES[name]
 
 
 def check_score(score: object) -> None:
-    """Refuse what is neither a name, nor a score, nor a callable."""
+    """Raise a RegardError unless `score` is a string, a Score or a callable other than a class."""
     if isinstance(score, type) or not (isinstance(score, str | Score) or callable(score)):
         raise RegardError(
             "score",
             got=f"{score!r:.80}",
             needed="a name, a module of regard.scores, or a callable (query, key) -> scores",
-            repair="Build the score first, for example regard.scores.Gaussian(0.5).",
+            repair="Build the score first, for example with regard.scores.Gaussian(0.5).",
         )

@@ -74,7 +74,8 @@ def test_a_replay_is_the_call(name, backward):
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
 def test_a_compiled_caller_takes_the_kernels_and_may_record_them(monkeypatch, name, backward):
     """What a call keeps is made while it is traced: in the memory of a graph it would be refused."""
-    monkeypatch.setattr(dispatch, "TRITON_FROM", dict.fromkeys(dispatch.TRITON_FROM, 0))  # however short the call is
+    # Calls of any size use the kernels.
+    monkeypatch.setattr(dispatch, "MIN_TRITON_ELEMENTS", dict.fromkeys(dispatch.MIN_TRITON_ELEMENTS, 0))
     score, tolerance = scores()[name]
     sides_on.cache_clear()
     recorded = torch.compile(

@@ -1,19 +1,19 @@
-"""A training that has run away says so."""
+"""A training that has diverged is stopped."""
 
 import math
 
 import pytest
 from tests.refuses import refuses
 
-from regard.translation.training.divergence import check_finite
+from regard.translation.training.divergence import MAX_LOSS, check_loss
 
 
-@pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
-def test_a_loss_that_is_no_number_is_refused(loss):
-    with refuses("learning_rate", f"a loss of {loss} on the validation pairs"):
-        check_finite(loss, "validation")
+@pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf, 2 * MAX_LOSS])
+def test_loss_that_is_not_a_number_or_too_large_is_refused(loss):
+    with refuses("learning_rate", "on the validation pairs: the training has diverged"):
+        check_loss(loss, "validation")
 
 
-def test_any_number_is_a_loss():
-    check_finite(0.0, "training")
-    check_finite(1e300, "training")
+@pytest.mark.parametrize("loss", [0.0, 10.0, MAX_LOSS])
+def test_finite_loss_is_accepted(loss):
+    check_loss(loss, "training")

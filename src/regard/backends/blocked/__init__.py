@@ -4,7 +4,7 @@ from regard.backends import row_blocks
 from regard.backends.base import Backend, Need, Plan, Problem, Refusal, Result, full_precision
 from regard.backends.blocked import operator
 from regard.backends.blocked.additive import keeps, promised
-from regard.checks import has_empty
+from regard.checks import has_empty_input
 
 KINDS = ("dot", "distance", "additive")
 """Closed forms with tiles of their own; other scores run in blocks of rows."""
@@ -19,7 +19,7 @@ class Blocked(Backend):
         """Accept."""
         if need == "weights":
             return self.refuse("it does not return weights")
-        if has_empty(problem.pair.query, problem.pair.key, problem.value):
+        if has_empty_input(problem.pair.query, problem.pair.key, problem.value):
             return self.refuse("an input is empty")
         if problem.pair.kind not in KINDS or callable(problem.bias):
             return Plan(self.name, row_blocks.run)

@@ -12,7 +12,7 @@ from regard.backends.fused.additive import operator as additive_operator
 from regard.backends.fused.additive.plan import PROMISED, plan
 from regard.backends.fused.batches import groups_of
 from regard.backends.fused.conditions import conditions_of
-from regard.checks import accumulation_dtype, has_empty, needs_grad
+from regard.checks import accumulation_dtype, has_empty_input, needs_grad
 from regard.scores.additive import AdditivePair
 from regard.scores.base import PairScore
 
@@ -80,7 +80,7 @@ def _refusal(problem: Problem, need: Need) -> str | None:
         return 'triton is not installed; pip install "regard[gpu]" brings it'
     if accumulation_dtype(value.dtype).itemsize > 4:
         return "its kernels compute in float32"
-    if has_empty(problem.pair.query, problem.pair.key, problem.value):
+    if has_empty_input(problem.pair.query, problem.pair.key, problem.value):
         return "an input is empty"
     if max(problem.queries, problem.keys) > MAX_TOKENS:
         return f"it takes up to {MAX_TOKENS} tokens"

@@ -15,7 +15,7 @@ from regard.translation.training import checkpoint, machine, randomness
 from regard.translation.training.batches import make_batch
 from regard.translation.training.corpus import Corpus
 from regard.translation.training.distributed import Group
-from regard.translation.training.divergence import check_finite
+from regard.translation.training.divergence import check_loss
 from regard.translation.training.events import Advanced, Ended, EpochEnded, Listener, Started, Stopped, Warned, silence
 from regard.translation.training.graphed import GraphedUpdate
 from regard.translation.training.identity import identity_of
@@ -198,7 +198,7 @@ class _Run:
         training = self.recipe.training
         sums = self.group.gather(self.update.totals.sums())
         loss, tokens, norm = (sum(parts) for parts in zip(*sums, strict=True))
-        check_finite(loss, "training")  # here the host waits for the numbers anyway
+        check_loss(loss / max(tokens, 1), "training")  # here the host waits for the numbers anyway
         if self.at.epoch + 1 >= training.average_from:
             self.average.add(self.model)
         updates = max(self.at.within, 1)

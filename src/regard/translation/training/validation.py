@@ -14,7 +14,7 @@ from regard.translation.pairs import Pair
 from regard.translation.search import penalty
 from regard.translation.text import normalise
 from regard.translation.training.batches import make_batch, plan
-from regard.translation.training.divergence import check_finite
+from regard.translation.training.divergence import check_loss
 from regard.translation.training.loss import smoothed_cross_entropy
 from regard.translation.translated import Translation
 from regard.translation.translator import Translator
@@ -42,7 +42,7 @@ class Validated:
 def validate(loaded: Loaded, pairs: Sequence[Pair | Example], tokenize: str) -> Validated:
     """Translate the validation pairs greedily."""
     loss = cross_entropy(loaded, pairs)
-    check_finite(loss, "validation")  # the weights of the last update, whose loss no training pair has shown
+    check_loss(loss, "validation")  # the weights of the last update, whose loss no training pair has shown
     found = _translate(loaded, pairs, beams=1, nbest=1)
     targets = [normalise(pair.target) for pair in pairs]
     texts = [one.text for one in found]
