@@ -2,8 +2,8 @@
 
 `check_backend` compares a backend with the reference: output, log mass and every gradient. `check_score` compares a
 score with the formula of one pair, and then every backend that accepts it with the reference. Both return a list of
-failures, which is empty if everything is right. `dispatch_log` tells which backends run inside a block, and `limits`
-changes size thresholds inside a block, so that small inputs take the code written for large ones.
+failures, which is empty if everything is right. `dispatch_log` records which backends run inside a block. `limits`
+changes size thresholds inside a block, so that small inputs run the code for large ones.
 """
 
 import copy
@@ -33,18 +33,29 @@ from regard.scores.names import NAMED_SCORES, ScoreLike
 
 __all__ = ["CASES", "Case", "Inputs", "check_backend", "check_score", "dispatch_log", "limits"]
 
-# An error is allowed up to FACTOR x (the error of the reference in the same dtype + ULPS ulp of the largest entry).
+# An error may be FACTOR * (the error of the reference in the same dtype + ULPS ulp of the largest entry).
 FACTOR, ULPS = 2, 4
-# A gradient with fewer than FEW_NUMBERS entries is compared over DRAWS draws: the error of one entry varies at random.
-FEW_NUMBERS, DRAWS = 8, 5
-# Roundings behind one number of a small call in float64, compared with a formula that rounds in another order.
+# The error of a single entry varies at random. So if a parameter has fewer than MIN_ENTRIES entries, the error of the
+# reference is the largest one over NUM_DRAWS draws of the inputs.
+MIN_ENTRIES, NUM_DRAWS = 8, 5
+# Number of float64 roundings by which a small call may differ from a formula that rounds in another order.
 ROUNDINGS = 64
 
 Results = dict[str, Tensor]
+"""Output, log mass and gradients by name."""
 
 
 class Inputs(NamedTuple):
-    """The arguments of one call in float64, with a mask or a bias if the call has one."""
+    """The arguments of one call.
+
+    Attributes:
+        query: (*batch, queries, query_dim).
+        key: (*batch, keys, key_dim).
+        value: (*batch, keys, value_dim).
+        score: as for `regard.attend`.
+        mask: as for `regard.attend`.
+        bias: a tensor that broadcasts to (*batch, queries, keys), or None.
+    """
 
     query: Tensor
     key: Tensor
@@ -55,10 +66,16 @@ class Inputs(NamedTuple):
 
 
 class Case(NamedTuple):
-    """One call that a backend is checked with.
+    """One call with which a backend is checked.
 
-    name: shown in failures; it also seeds the random numbers of the case. draw: makes the inputs; it is called with
-    a seeded generator. dtype: what the backend computes in; inputs are rounded to it before the reference sees them.
+    Attributes:
+        name: the name in failures, from which the seed of the random numbers is computed.
+        draw: returns float64 inputs, drawn by torch's global generator.
+        dtype: dtype of the inputs of the backend. The reference gets the same inputs, rounded to this dtype.
+
+    >>> case = Case("dot", lambda: Inputs(*torch.randn(3, 5, 4).double(), "dot"), torch.float16)
+    >>> check_backend("torch", [case])
+    []
     """
 
     name: str
@@ -66,7 +83,16 @@ class Case(NamedTuple):
     dtype: torch.dtype = torch.float32
 
     def inputs(self, dtype: torch.dtype, draw: int = 0) -> tuple[Inputs, list[Tensor]]:
-        """The inputs, rounded to the dtype of the case and then given in `dtype`; cotangents of output and log mass."""
+        """Return the inputs, rounded to the dtype of the case, and random gradients of output and log mass.
+
+        Args:
+            dtype: dtype of the returned tensors.
+            draw: number of the draw; another number gives other inputs.
+
+        Returns:
+            The inputs, and a list of two gradients: of the output (*batch, queries, value_dim) and of the log mass
+            (*batch, queries).
+        """
         with torch.random.fork_rng():
             torch.manual_seed(zlib.crc32(self.name.encode()) + draw)
             query, key, value, score, mask, bias = self.draw()
@@ -83,14 +109,27 @@ class Case(NamedTuple):
         return Inputs(query, key, value, score, mask, bias), [grad_output, grad_log_mass]
 
     def exact(self, *, log_mass: bool = True, draw: int = 0) -> Results:
-        """Output, log mass and gradients of the reference in float64, on the rounded inputs.
+        """Return output, log mass and gradients that the reference computes in float64 from the rounded inputs.
 
-        log_mass: False for a backend without it; then the loss depends on the output alone, and a bias has no gradient.
+        Args:
+            log_mass: False for a backend that does not return the log mass. The result then has no log mass, the
+                gradients are those of the output alone, and there is no gradient of a bias.
+            draw: number of the draw.
+
+        Returns:
+            The tensors by name: "output", "log_mass", "query", "key", "value", "bias" and the parameters of the score.
         """
         return _exact(self, log_mass, draw)
 
     def tolerances(self, *, log_mass: bool = True) -> dict[str, float]:
-        """The error allowed for each result, from the error that the reference makes in the dtype of the case."""
+        """Return the error allowed for each result, computed from the error of the reference in the dtype of the case.
+
+        Args:
+            log_mass: as for `exact`.
+
+        Returns:
+            The largest allowed absolute error by the names of `exact`.
+        """
         return _tolerances(self, log_mass)
 
 
@@ -103,15 +142,18 @@ def check_backend(
     """Compare a backend with the reference in float64.
 
     Args:
-        backend: the name of a backend, or a new one, which is registered during the check.
-        cases: what to run; `CASES` by default. A case that the backend refuses is left out; if it
-            refuses every case, that is reported as a failure.
-        allowance: for a backend with a promised error of its own: what a case may be off by beyond the roundings of
-            its dtype, for "output", "log_mass", "query", "key", "value", "bias" and the parameters of the score.
+        backend: the name of a backend, or a new backend, which is registered during the check.
+        cases: the calls to run; `CASES` by default. A case that the backend refuses is skipped. It is a failure if the
+            backend refuses every case.
+        allowance: for a backend that promises a larger error than roundings: returns for a case the additional error
+            that is allowed, by the names of `Case.exact`.
 
     Returns:
-        One line for each result that is wrong: output, log mass (if the backend gives it), the gradient of every input
-        and parameter, and their dtypes. Empty if the backend conforms.
+        One line for each wrong result: output, log mass (if the backend returns it), the gradient of every input and
+        parameter, and their dtypes. Empty if all results are right.
+
+    Raises:
+        RegardError: if there is no backend of this name, or if a case is invalid.
 
     >>> check_backend("blocked", CASES[:2])
     []
@@ -121,7 +163,7 @@ def check_backend(
         for case in CASES if cases is None else cases:
             count += 1
             try:
-                log_mass = _gives_log_mass(name, case)
+                log_mass = _has_log_mass(name, case)
             except _RefusedError as refusal:
                 refusals.append(str(refusal))
                 continue
@@ -141,17 +183,18 @@ def check_score(
     query_dim: int = 5,
     key_dim: int | None = None,
 ) -> list[str]:
-    """Compare the reference with the formula of a score and with finite differences, and the other backends with it.
+    """Compare a score with its formula and with finite differences, and every backend with the reference.
 
     Args:
         score: an instance of `regard.scores.Score`.
-        formula: the score of one query (query_dim,) and one key (key_dim,), two float64 arrays, as a number.
+        formula: takes a query (query_dim,) and a key (key_dim,), two float64 arrays, and returns their score.
         query_dim: the size of a query.
         key_dim: the size of a key; query_dim by default.
 
     Returns:
-        One line for each disagreement: of scores, weights or output with the formula, of gradients with finite
-        differences, of a saved and loaded copy with the original, and of each backend with the reference.
+        One line for each failure: log mass, weights or output differ from the formula, gradients differ from finite
+        differences, saving and loading the state dict changes the output, or a backend differs from the reference.
+        Empty if there is none.
 
     >>> from regard.scores import Gaussian
     >>> check_score(Gaussian(0.5), lambda q, k: -2 * float(((q - k) ** 2).sum()))
@@ -166,7 +209,7 @@ def check_score(
     failures = _formula_differences(exact, formula, query, key, value)
     failures += _derivative_differences(exact, query, key, value)
     if not _is_restored(exact, lambda: attend(query, key, value, exact)):
-        failures.append("the state dict does not bring back what the score computed")
+        failures.append("the output changes when the state dict is saved and loaded")
 
     def draw(mask: str) -> Inputs:
         tokens = 0.3 * torch.randn(2, 19, query_dim), 0.3 * torch.randn(2, 67, key_dim), torch.randn(2, 67, 5)
@@ -181,25 +224,26 @@ def check_score(
 
 
 def _is_restored(score: Score, call: Callable[[], Tensor]) -> bool:
-    """Whether a score whose numbers were changed computes the same again after its state dict is loaded."""
+    """Return whether loading the state dict of a score restores its results after all its tensors were changed."""
     with torch.no_grad():
         before, state = call(), copy.deepcopy(score.state_dict())
-        for tensor in _own_tensors(score):
+        for tensor in _attribute_tensors(score):
             tensor.mul_(1.5)
         score.load_state_dict(state)
         return torch.equal(call(), before)
 
 
-def _own_tensors(score: Score) -> list[Tensor]:
-    """Every floating-point tensor that a score or a module in it has as an attribute, registered or not."""
+def _attribute_tensors(score: Score) -> list[Tensor]:
+    """Return the floating-point tensors that are attributes of a score or of its submodules, registered or not."""
     parts = [part for module in score.modules() for part in (vars(module), module._parameters, module._buffers)]
     tensors = [value for part in parts for value in part.values() if isinstance(value, Tensor)]
     return list({id(tensor): tensor for tensor in tensors if tensor.is_floating_point()}.values())
 
 
 def _accepts(backend: str, case: Case) -> bool:
+    """Return whether a backend runs a case."""
     try:
-        _gives_log_mass(backend, case)
+        _has_log_mass(backend, case)
     except _RefusedError:
         return False
     return True
@@ -207,9 +251,12 @@ def _accepts(backend: str, case: Case) -> bool:
 
 @contextmanager
 def dispatch_log() -> Iterator[list[str]]:
-    """The names of the backends that run inside the block, in order.
+    """Record the names of the backends that run inside the block.
 
-    Logs calls of `attend`, `inspect` and the layers, and blocks of sharded calls.
+    Each call of a function or a layer is recorded, and each block of a sharded call.
+
+    Yields:
+        A list, to which each backend appends its name when it runs.
 
     >>> with dispatch_log() as ran:
     ...     output = attend(torch.ones(3, 2), torch.ones(4, 2), torch.ones(4, 2), "gaussian")
@@ -217,7 +264,7 @@ def dispatch_log() -> Iterator[list[str]]:
     ['reference']
     """
     ran: list[str] = []
-    logged = {name: _Logged(own, ran) for name, own in dispatch.BACKENDS.items()}
+    logged = {name: _Logged(backend, ran) for name, backend in dispatch.BACKENDS.items()}
     native = multihead.native_multi_head_attention
 
     def log_native(*arguments: Any) -> Tensor:
@@ -232,7 +279,7 @@ def dispatch_log() -> Iterator[list[str]]:
 
 
 class _Logged(Backend):
-    """A backend that appends its name to a list when it runs."""
+    """Wraps a backend so that it appends its name to a list when it runs."""
 
     def __init__(self, backend: Backend, ran: list[str]) -> None:
         self.name = backend.name
@@ -254,7 +301,7 @@ class _Logged(Backend):
         return self._backend.error_bound(problem)
 
 
-# Module and constant of each limit; the constant is a number, a tuple, or a dict by device or dtype.
+# Module and constant of each limit. The constant is a number, a tuple of numbers, or a dict of one of them.
 _LIMITS: dict[str, tuple[object, str]] = {
     "tile_pairs": (memory, "TILE_ELEMENTS"),
     "kept_scores": (sweep, "MOST_KEPT"),
@@ -275,12 +322,20 @@ def limits(**values: int) -> Iterator[None]:
     """Override size thresholds inside the block, on every device and for every dtype.
 
     Args:
-        values: any of tile_pairs (pairs in one tile of `blocked`), kept_scores (scores that `blocked` keeps for the
-            backward pass), row_block_elements and row_block_queries (blocks of queries of a callable score),
-            additive_chunk_elements (pairs times hidden units at a time), small_elements and small_additive_elements
-            (up to which "auto" prefers `reference`), few_queries (up to which it prefers it for larger sizes),
-            mask_entries (the largest mask that `torch` materialises), varlen_pairs and example_pairs (from which padded
-            batches take kernels that do not read padding).
+        **values: new values by name. `tile_pairs`: pairs in a tile of `blocked`. `kept_scores`: largest number of
+            scores that `blocked` keeps for the backward pass. `row_block_elements` and `row_block_queries`: elements
+            and smallest number of queries of a block of a callable score. `additive_chunk_elements`: pairs times hidden
+            units that `blocked` computes at once. `small_elements` and `small_additive_elements`: largest number of
+            elements for which "auto" prefers `reference`. `few_queries`: largest number of queries for which it prefers
+            `reference` at larger sizes. `mask_entries`: entries of the largest mask that `torch` materialises.
+            `varlen_pairs` and `example_pairs`: smallest number of pairs for which `torch` does not read the padding of
+            a batch.
+
+    Yields:
+        None.
+
+    Raises:
+        RegardError: if there is no limit of a name.
 
     >>> with limits(small_elements=0, few_queries=0), dispatch_log() as ran:
     ...     output = attend(torch.ones(3, 2), torch.ones(4, 2), torch.ones(4, 2), "gaussian")
@@ -300,15 +355,15 @@ def limits(**values: int) -> Iterator[None]:
             owner, constant = _LIMITS[name]
             current = getattr(owner, constant)
             if isinstance(current, dict):  # changed in place, because other modules import the same dict
-                changed = mock.patch.dict(current, {key: _like(value, number) for key, value in current.items()})
+                changed = mock.patch.dict(current, {key: _repeat_like(value, number) for key, value in current.items()})
             else:
-                changed = mock.patch.object(owner, constant, _like(current, number))
+                changed = mock.patch.object(owner, constant, _repeat_like(current, number))
             stack.enter_context(changed)
         yield
 
 
-def _like(current: object, number: int) -> object:
-    """The number, or a tuple of it as long as the current tuple."""
+def _repeat_like(current: object, number: int) -> object:
+    """Return the number, or a tuple that repeats it if `current` is a tuple of this length."""
     return (number,) * len(current) if isinstance(current, tuple) else number
 
 
@@ -316,16 +371,24 @@ def _like(current: object, number: int) -> object:
 
 
 def _silent_numpy() -> np.errstate:
-    """No warnings of NumPy, with which Triton's interpreter computes: a GPU does not warn of log(0) either."""
+    """Return a context without NumPy's warnings, such as of log(0): Triton's interpreter computes with NumPy."""
     return np.errstate(all="ignore")
 
 
 class _RefusedError(Exception):
-    """A backend refused a case."""
+    """Raised when a backend refuses a case; the message is its reason."""
 
 
 def error(found: Tensor, exact: Tensor) -> float:
-    """The largest difference; infinite where one is NaN, or minus infinity and the other is not."""
+    """Return the largest absolute difference of two tensors.
+
+    Args:
+        found: the tensor to check.
+        exact: the expected tensor.
+
+    Returns:
+        The difference; infinity if the shapes or the positions of minus infinity differ, or if a difference is NaN.
+    """
     found, exact = found.detach().double(), exact.detach().double()
     if found.shape != exact.shape or not torch.equal(found.isneginf(), exact.isneginf()):
         return math.inf
@@ -334,12 +397,21 @@ def error(found: Tensor, exact: Tensor) -> float:
 
 
 def allowed_error(exact: Tensor, reference_error: float, dtype: torch.dtype) -> float:
-    """The error allowed to a backend where the reference in the same dtype makes `reference_error`."""
+    """Return the largest error that a backend may have.
+
+    Args:
+        exact: the result in float64.
+        reference_error: the error of the reference in the dtype of the backend.
+        dtype: dtype of the backend's result.
+
+    Returns:
+        FACTOR * (reference_error + ULPS * ulp).
+    """
     return FACTOR * (reference_error + ULPS * ulp(exact, dtype))
 
 
 def ulp(exact: Tensor, dtype: torch.dtype) -> float:
-    """The spacing of `dtype` at the largest finite entry."""
+    """Return the spacing of the numbers of `dtype` at the largest entry of a tensor; see `largest_entry`."""
     largest = largest_entry(exact)
     if not largest:
         return torch.finfo(dtype).tiny
@@ -347,14 +419,14 @@ def ulp(exact: Tensor, dtype: torch.dtype) -> float:
 
 
 def largest_entry(tensor: Tensor) -> float:
-    """The largest absolute value, minus infinity left out."""
+    """Return the largest absolute value of the entries other than minus infinity; 0 if there are none."""
     finite = tensor.detach().double()[~torch.isneginf(tensor)]
     return finite.abs().max().item() if finite.numel() else 0.0
 
 
 @contextmanager
 def _registered(backend: str | Backend) -> Iterator[str]:
-    """The name of a backend, registered inside the block if it is new."""
+    """Yield the name of a backend; a new backend is registered inside the block."""
     if isinstance(backend, str):
         dispatch.check_backend_name(backend)
         yield backend
@@ -363,8 +435,8 @@ def _registered(backend: str | Backend) -> Iterator[str]:
             yield backend.name
 
 
-def _gives_log_mass(backend: str, case: Case) -> bool:
-    """Whether the backend computes the log mass of a case; raises `_RefusedError` if it refuses the case altogether."""
+def _has_log_mass(backend: str, case: Case) -> bool:
+    """Return whether a backend computes the log mass of a case; raise _RefusedError if it refuses the output, too."""
     inputs, _ = case.inputs(case.dtype)
     with torch.no_grad(), _silent_numpy():
         try:
@@ -385,10 +457,10 @@ def _gives_log_mass(backend: str, case: Case) -> bool:
 
 
 def _results(case: Case, backend: str, dtype: torch.dtype, draw: int = 0, *, log_mass: bool = True) -> Results:
-    """Output, log mass if asked for, and every gradient, computed by a backend in `dtype`."""
-    inputs, cotangents = case.inputs(dtype, draw)
+    """Return output, log mass (optional) and every gradient, computed by a backend in `dtype`."""
+    inputs, grads = case.inputs(dtype, draw)
     if not log_mass and inputs.bias is not None:
-        # A backend without log mass is one of torch's kernels, which have no gradient for a bias.
+        # The backend without log mass is `torch`, whose kernels have no gradient for a bias.
         inputs = inputs._replace(bias=inputs.bias.detach())
     with dispatch_log() as ran, _silent_numpy():
         if log_mass:
@@ -397,24 +469,24 @@ def _results(case: Case, backend: str, dtype: torch.dtype, draw: int = 0, *, log
         else:
             outputs = [attend(*inputs[:5], bias=inputs.bias, backend=backend)]
     if ran != [backend]:
-        raise AssertionError(f"{case.name}: asked for {backend}, ran {ran}")
+        raise AssertionError(f"{case.name}: the call has backend={backend!r}, but {ran} ran")
     leaves = dict(zip(("query", "key", "value"), inputs[:3], strict=True))
     leaves |= dict(inputs.score.named_parameters()) if isinstance(inputs.score, nn.Module) else {}
     leaves |= {} if inputs.bias is None else {"bias": inputs.bias}
     leaves = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
-    # The log mass of a boxcar depends on nothing: in the reference it has no gradient, elsewhere one of zeros.
-    pairs = [(x, c) for x, c in zip(outputs, cotangents, strict=False) if x.requires_grad]
-    outputs_with_gradient, cotangents = [x for x, _ in pairs], [c for _, c in pairs]
+    # The log mass of a boxcar is constant: in the reference it requires no gradient, elsewhere its gradient is zero.
+    pairs = [(x, grad) for x, grad in zip(outputs, grads, strict=False) if x.requires_grad]
+    differentiable, d_outputs = [x for x, _ in pairs], [grad for _, grad in pairs]
     with _silent_numpy():
         gradients = torch.autograd.grad(
-            outputs_with_gradient, list(leaves.values()), cotangents, allow_unused=True, materialize_grads=True
+            differentiable, list(leaves.values()), d_outputs, allow_unused=True, materialize_grads=True
         )
     names = ("output", "log_mass")[: len(outputs)]
     return dict(zip((*names, *leaves), (*(x.detach() for x in outputs), *gradients), strict=True))
 
 
 def _differences(case: Case, found: Results, extra: Mapping[str, float]) -> list[str]:
-    """What lies outside the allowed error or has another dtype than it should; one line each."""
+    """Return one line for each result whose error is too large or whose dtype is wrong."""
     log_mass, lines = "log_mass" in found, []
     exact, tolerances = case.exact(log_mass=log_mass), case.tolerances(log_mass=log_mass)
     for name, result in found.items():
@@ -429,42 +501,43 @@ def _differences(case: Case, found: Results, extra: Mapping[str, float]) -> list
 
 @cache
 def _exact(case: Case, log_mass: bool, draw: int = 0) -> Results:
-    """`Case.exact`, computed once."""
+    """Return `Case.exact`, cached."""
     return _results(case, "reference", torch.float64, draw, log_mass=log_mass)
 
 
 @cache
 def _tolerances(case: Case, log_mass: bool) -> dict[str, float]:
-    """`Case.tolerances`, computed once."""
-    errors, tolerances = _reference_errors(case, log_mass), {}
-    for name, own in errors.items():
-        exact = torch.stack([_exact(case, log_mass, draw)[name] for draw in range(_draws(case))])
+    """Return `Case.tolerances`, cached."""
+    tolerances = {}
+    for name, reference_error in _reference_errors(case, log_mass).items():
+        exact = torch.stack([_exact(case, log_mass, draw)[name] for draw in range(_num_draws(case))])
         dtype = accumulation_dtype(case.dtype) if name == "log_mass" else case.dtype
-        tolerances[name] = allowed_error(exact, own, dtype)
+        tolerances[name] = allowed_error(exact, reference_error, dtype)
     return tolerances
 
 
 def _reference_errors(case: Case, log_mass: bool) -> dict[str, float]:
-    """The largest error of the reference in the dtype of the case against itself in float64.
+    """Return the largest errors of the reference in the dtype of the case, compared with the reference in float64.
 
-    In float64 it is exact by definition: there its error in float32 counts, scaled to float64.
+    For a case in float64 they are the errors in float32, scaled by the ratio of the two eps.
     """
     if case.dtype == torch.float64:
         ratio = torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps
-        single = _reference_errors(case._replace(dtype=torch.float32), log_mass)
-        return {name: ratio * own for name, own in single.items()}
-    worst: dict[str, float] = {}
-    for draw in range(_draws(case)):
+        errors_float32 = _reference_errors(case._replace(dtype=torch.float32), log_mass)
+        return {name: ratio * error_float32 for name, error_float32 in errors_float32.items()}
+    errors: dict[str, float] = {}
+    for draw in range(_num_draws(case)):
         exact = _exact(case, log_mass, draw)
         for name, found in _results(case, "reference", case.dtype, draw, log_mass=log_mass).items():
-            worst[name] = max(worst.get(name, 0.0), error(found, exact[name]))
-    return worst
+            errors[name] = max(errors.get(name, 0.0), error(found, exact[name]))
+    return errors
 
 
-def _draws(case: Case) -> int:
+def _num_draws(case: Case) -> int:
+    """Return over how many draws of the inputs the error of the reference is measured."""
     score = case.inputs(case.dtype)[0].score
     parameters = score.parameters() if isinstance(score, nn.Module) else ()
-    return DRAWS if any(parameter.numel() < FEW_NUMBERS for parameter in parameters) else 1
+    return NUM_DRAWS if any(parameter.numel() < MIN_ENTRIES for parameter in parameters) else 1
 
 
 # --- A score and its formula -----------------------------------------------------------------------------------
@@ -473,10 +546,10 @@ def _draws(case: Case) -> int:
 def _formula_differences(
     score: Score, formula: Callable[[np.ndarray, np.ndarray], float], query: Tensor, key: Tensor, value: Tensor
 ) -> list[str]:
-    """Scores, weights and output of the reference in float64 against the formula, pair by pair."""
+    """Return where log mass, weights or output of the reference in float64 differ from those of the formula."""
     record = inspect(query, key, value, score, backend="reference")
     pairs = [
-        [[formula(one, other) for other in keys] for one in queries]
+        [[formula(one_query, one_key) for one_key in keys] for one_query in queries]
         for queries, keys in zip(query.numpy(), key.numpy(), strict=True)
     ]
     scores = torch.tensor(pairs, dtype=torch.float64)
@@ -486,9 +559,9 @@ def _formula_differences(
     expected = {"log_mass": log_mass, "weights": weights, "output": weights @ value}
     found = {"log_mass": record.log_mass, "weights": record.weights(), "output": record.output}
     lines = []
-    for name, right in expected.items():
-        allowed = ROUNDINGS * torch.finfo(torch.float64).eps * max(1.0, largest_entry(right))
-        measured = error(found[name], right)
+    for name, exact in expected.items():
+        allowed = ROUNDINGS * torch.finfo(torch.float64).eps * max(1.0, largest_entry(exact))
+        measured = error(found[name], exact)
         if not measured <= allowed:
             lines.append(f"{name}: error {measured:.3g} against the formula, allowed {allowed:.3g}")
     return lines
@@ -506,13 +579,13 @@ class _Call(nn.Module):
 
 
 def _derivative_differences(score: Score, query: Tensor, key: Tensor, value: Tensor) -> list[str]:
-    """First derivatives of the reference against finite differences."""
+    """Return a line if first derivatives of the reference differ from finite differences."""
     call = _Call(score)
     parameters = dict(call.named_parameters())
 
-    def output(query: Tensor, key: Tensor, value: Tensor, *given: Tensor) -> Tensor:
-        named = dict(zip(parameters, given, strict=True))
-        return torch.func.functional_call(call, named, (query, key, value))
+    def output(query: Tensor, key: Tensor, value: Tensor, *new_parameters: Tensor) -> Tensor:
+        by_name = dict(zip(parameters, new_parameters, strict=True))
+        return torch.func.functional_call(call, by_name, (query, key, value))
 
     leaves = [x.detach().clone().requires_grad_() for x in (query, key, value, *parameters.values())]
     try:
@@ -528,7 +601,7 @@ _QUERIES, _KEYS, _BATCH = 19, 67, (2, 3)
 
 
 def _mask(name: str, queries: int, keys: int) -> Mask | None:
-    """The mask of that name for a batch of two; "lengths" and "keep" leave some queries without a key."""
+    """Return a mask for a batch of two. With "lengths" and "keep", some queries have no allowed keys."""
     if name == "lengths":
         return Mask.lengths(torch.tensor([keys - 3, 0]))
     if name == "causal":
@@ -541,7 +614,7 @@ def _mask(name: str, queries: int, keys: int) -> Mask | None:
 
 
 def _case(name: str, make: Callable[[], Score], mask: str, dtype: torch.dtype) -> Case:
-    """Two sequences with three heads, whose keys are shared by the heads; a causal mask comes with a bias."""
+    """Return a case of two sequences with three heads that share their keys. A case with a causal mask has a bias."""
 
     def draw() -> Inputs:
         query = 0.3 * torch.randn(*_BATCH, _QUERIES, 5, dtype=torch.float64)
@@ -565,4 +638,4 @@ CASES: tuple[Case, ...] = tuple(
     for mask in ("none", "lengths", "causal", "keep")
     for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 )
-"""Every named score with four masks in four dtypes: what `check_backend` runs if it is given no cases."""
+"""The default cases of `check_backend`: every named score with four masks in four dtypes."""

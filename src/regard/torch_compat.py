@@ -1,6 +1,7 @@
-"""The only module that uses private names of torch, mostly to ask whether a call is traced, transformed or captured.
+"""The only module that uses private names of torch.
 
-While a call is traced, transformed or intercepted by a mode, no tensor value may be read and nothing may be cached.
+Many functions return whether a call is traced, transformed or captured in a CUDA graph. While a call is traced,
+transformed or intercepted by a mode, the library must not read tensor values and must not cache tensors.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,8 +19,8 @@ _PRE_DISPATCH = torch._C.DispatchKey.PreDispatch
 # The operator that torch.compile uses for linear layers on a CPU.
 _ONEDNN_LINEAR: Any = getattr(getattr(torch.ops.mkldnn, "_linear_pointwise", None), "default", None)
 
-# Whether autocast is enabled for any device type; faster than torch.is_autocast_enabled(device_type).
 is_any_autocast_enabled = torch._C._is_any_autocast_enabled
+"""Return whether autocast is enabled for any device type; faster than torch.is_autocast_enabled(device_type)."""
 
 
 def is_traced() -> bool:
@@ -32,7 +33,7 @@ def in_transform() -> bool:
     return (
         torch._C._are_functorch_transforms_active()
         or torch._C._len_torch_dispatch_stack() > 0
-        or torch._C._dispatch_tls_is_dispatch_key_included(_PRE_DISPATCH)  # where torch.export keeps its modes
+        or torch._C._dispatch_tls_is_dispatch_key_included(_PRE_DISPATCH)  # torch.export keeps its modes at this key
     )
 
 
@@ -42,7 +43,7 @@ def in_functorch() -> bool:
 
 
 def is_exporting() -> bool:
-    """Return whether torch.export traces the call. An exported program must accept every sequence length."""
+    """Return whether torch.export traces the call; its program must accept every sequence length."""
     # Not torch.compiler.is_exporting, which is also True inside torch.compile before torch 2.13.
     return torch.compiler._is_exporting_flag
 
@@ -58,12 +59,12 @@ def has_saved_tensor_hooks() -> bool:
 
 
 def is_legacy_batched(tensor: Tensor) -> bool:
-    """Return whether autograd's older batching (is_grads_batched, vectorize) made the tensor."""
+    """Return whether autograd batches the tensor by its older vmap, for is_grads_batched=True or vectorize=True."""
     return torch._C._functorch.is_legacy_batchedtensor(tensor)
 
 
 def is_plain_tensor(tensor: Tensor) -> bool:
-    """Return whether the type of a tensor is torch.Tensor or torch.nn.Parameter, not another subclass."""
+    """Return whether the type of a tensor is torch.Tensor or torch.nn.Parameter, and not another subclass."""
     return type(tensor) in (Tensor, torch.nn.Parameter)
 
 
@@ -80,18 +81,32 @@ def current_stream(device: torch.device) -> int | None:
 
 
 def call_outside_modes(make: Callable[[], T]) -> T:
-    """Return make(), called outside of inference mode and of modes that override torch functions."""
+    """Call a function outside of inference mode and of modes that override torch functions, and return its result.
+
+    Args:
+        make: takes no arguments.
+
+    Returns:
+        What `make` returns.
+    """
     with torch._C.DisableTorchFunction():
-        if not torch.is_inference_mode_enabled():  # leaving inference mode takes longer than most calls of `make`
+        if not torch.is_inference_mode_enabled():  # entering inference_mode(False) takes longer than most calls of make
             return make()
         with torch.inference_mode(False):
             return make()
 
 
 def call_for_reuse(make: Callable[[], T]) -> T:
-    """Return make(), called outside of modes so that later calls can use the tensor; a traced call stays in its trace.
+    """Call a function that makes a tensor for later calls, and return its result.
 
-    Autograd cannot save a tensor made in inference mode for a backward pass.
+    The function is called outside of modes, because autograd cannot save a tensor made in inference mode for a backward
+    pass. While a call is traced, the function is called as it is, so that it belongs to the trace.
+
+    Args:
+        make: takes no arguments.
+
+    Returns:
+        What `make` returns.
     """
     return make() if is_traced() else call_outside_modes(make)
 
@@ -103,10 +118,9 @@ def find_aten_operator(name: str) -> Any:
 
 @contextmanager
 def below_autograd() -> Iterator[None]:
-    """Turn off everything that autograd records: gradients, views and in-place changes.
+    """Disable what autograd records inside the block: gradients, views and in-place changes.
 
-    A compiled function then sees only plain tensors. Otherwise torch.compile would compile it again for parameters and
-    for inference mode.
+    Otherwise torch.compile would compile a function again for parameters and for inference mode.
     """
     with torch._C._AutoDispatchBelowAutograd(), torch._C._ExcludeDispatchKeyGuard(_VIEW_TRACKING), torch.no_grad():
         yield
@@ -114,7 +128,7 @@ def below_autograd() -> Iterator[None]:
 
 def has_cpp_compiler() -> bool:
     """Return whether torch.compile finds a working C++ compiler."""
-    from torch._inductor import cpp_builder  # slow to import; compiling the caller for a CPU has imported it already
+    from torch._inductor import cpp_builder  # slow to import; already imported if the caller is compiled for a CPU
 
     try:
         cpp_builder.get_cpp_compiler()
@@ -149,7 +163,7 @@ def varlen_attn(
     Returns:
         (queries, heads, dim).
     """
-    from torch.nn.attention import varlen  # imported here, because this module imports Triton
+    from torch.nn.attention import varlen  # imported here, because torch.nn.attention.varlen imports Triton
 
     output = varlen.varlen_attn(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, scale=scale)
     assert isinstance(output, Tensor)
@@ -163,7 +177,7 @@ def has_onednn_linear() -> bool:
 
 
 def onednn_linear(tokens: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Return functional.linear computed by oneDNN, which has no derivatives.
+    """Return the result of functional.linear, computed by oneDNN without derivatives.
 
     Args:
         tokens: float32 (*batch, tokens, dim).

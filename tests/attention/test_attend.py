@@ -113,7 +113,7 @@ def test_a_callable_has_a_score_for_every_pair(shape):
 def test_a_callable_answers_on_the_device_of_the_inputs(what):
     query, key, value = drawn(2)
     tile = torch.randn(5, 7, dtype=torch.float64, device="meta")
-    with refuses(what, "float64 (5, 7) on meta", "Make it where the inputs are, on cpu"):
+    with refuses(what, "float64 (5, 7) on meta", "needed the device of the inputs, cpu"):
         regard.attend(query, key, value, **{what: lambda one, other: tile})
 
 

@@ -258,7 +258,7 @@ def test_numbers_of_numpy_and_an_empty_list_choose():
 
 def test_without_keys_there_is_no_largest_weight():
     tokens = torch.randn(2, 3, 4)
-    with refuses("k", "Without", "nothing", "choose"):
+    with refuses("k", "number of keys, 0", "at least one key"):
         regard.inspect(tokens, tokens[:, :0], tokens[:, :0]).top(1)
 
 

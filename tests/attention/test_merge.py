@@ -155,9 +155,9 @@ def test_parts_that_do_not_belong_together_are_refused():
     def record(*shape, dtype=torch.float32):
         return Attended(torch.zeros(shape, dtype=dtype), torch.zeros(shape[:-1]))
 
-    with refuses("parts", "poolings", "queries", "same"):
+    with refuses("parts", "outputs", "same queries"):
         regard.merge([record(5, 2), record(4, 2)])
-    with refuses("parts", "poolings", "queries", "same"):
+    with refuses("parts", "outputs", "same queries"):
         regard.merge([record(5, 2), record(5, 2, dtype=torch.float64)])
     with refuses("parts", "inspect", "instead", "attend"):
         regard.merge([record(5, 2), torch.zeros(5, 2)])

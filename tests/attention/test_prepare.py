@@ -90,7 +90,7 @@ def test_a_backend_that_is_not_listed_is_refused(backend):
 @pytest.mark.parametrize(
     ("mask", "text"),
     [
-        (torch.ones(5, 7, dtype=torch.bool), "Write Mask.keep(m) if True means may attend"),
+        (torch.ones(5, 7, dtype=torch.bool), 'Write Mask.keep(m) if True means "may attend"'),
         (torch.tensor([3, 4]), "Write Mask.lengths(t)"),
         (torch.zeros(5, 7), "pass them as bias="),
         (True, "Write Mask.causal()"),

@@ -90,3 +90,8 @@ def test_it_refuses_what_attend_refuses():
     for backend in ("torch", "nowhere"):
         with refuses("backend"):
             regard.why(TOKENS, TOKENS, TOKENS, "gaussian", backend=backend)
+
+
+def test_unknown_need_is_refused():
+    with refuses("need", "'mass'", '"log_mass"'):
+        regard.why(TOKENS, TOKENS, TOKENS, need="mass")

@@ -294,7 +294,8 @@ def test_transform_leaves_nothing_in_a_cache(transform, mask, used_before):
     if inside is not None:
         torch.testing.assert_close(inside.as_subclass(torch.Tensor), after)
     padding = placed(mask).padding(TOKENS, torch.get_default_device())
-    for cached in filter(lambda x: x is not None, (padding.real, padding.bias(torch.float32), padding.empty())):
+    found = (padding.real, padding.bias(torch.float32), padding.empty_examples())
+    for cached in filter(lambda x: x is not None, found):
         assert type(cached) is torch.Tensor
         assert not torch._is_functional_tensor(cached)
         assert not torch._C._functorch.is_functorch_wrapped_tensor(cached)

@@ -13,7 +13,7 @@ from regard import Mask, attention_interface
 from regard.scores import Additive
 
 BATCH, HEADS, KV_HEADS, QUERIES, KEYS, DIM, VALUE_DIM = 2, 6, 2, 5, 11, 4, 3
-PACKED = "Say by a 4-D attention_mask which tokens are of one document, or pad the documents, and leave this out."
+PACKED = "Pass a 4-D attention_mask that separates the documents, or pad the documents, and leave this out."
 
 
 class Module(nn.Module):
@@ -139,7 +139,7 @@ def test_padding_of_two_axes_joins_causality(dtype):
         ([[1.0, 1.0, 0.5, 0.0]], "other numbers than 0 and 1"),
         ([[1.0, 1.0, float("nan"), 0.0]], "other numbers than 0 and 1"),
         ([[0.0, 0.0, 0.0, 0.0, -1e9]], "other numbers than 0 and 1"),  # beyond the keys, and telling all the same
-        ([[0.0, 0.0, 0.0, 0.0]], "nothing but 0"),
+        ([[0.0, 0.0, 0.0, 0.0]], "zeros only"),
     ],
 )
 def test_two_axes_that_may_be_meant_to_be_added_are_refused(rows, found):
@@ -228,7 +228,7 @@ def test_errors_name_the_argument():
     query, key, value = heads()
     with refuses("attention_mask", "bool", "4-D"):
         attention_interface(Module(), query, key, value, torch.ones(BATCH, QUERIES, KEYS).bool())
-    with refuses("key", "query", "dividing those of the query"):
+    with refuses("key", "query", "divide the number of heads of the query"):
         attention_interface(Module(), query[:, :3], key, value, None)
 
 
@@ -304,7 +304,7 @@ def test_tokens_without_dimensions_are_all_alike():
 def test_a_position_bias_is_a_number_whatever_the_mask(mask, dtype):
     bias = torch.ones(1, HEADS, QUERIES, KEYS, dtype=dtype)
     name = str(dtype).removeprefix("torch.")
-    with refuses("position_bias", name, "floating point", "Pass a boolean as attention_mask"):
+    with refuses("position_bias", name, "a floating-point tensor", "Pass a boolean mask as attention_mask"):
         attention_interface(Module(), *heads(), mask, position_bias=bias)
 
 

@@ -194,7 +194,7 @@ def test_operator_is_not_called_under_transforms(calls):
 
 def test_wrong_tokens_get_the_error_of_the_layer():
     layer, _ = layer_and_tokens()
-    with torch.no_grad(), pytest.raises(ValueError, match="as this layer was built"):
+    with torch.no_grad(), pytest.raises(ValueError, match="the size for which this layer was built"):
         layer(torch.randn(3, 5, DIM + 1))
 
 

@@ -115,6 +115,13 @@ def test_what_took_the_place_of_the_output_has_no_copy(output):
     assert_same(silent, output(torch.zeros(2, 5, 8)))
 
 
+def test_a_replaced_input_projection_is_refused():
+    layer = MultiHeadAttention(8, 2)
+    layer.input = Wrapped(layer.input)
+    with refuses("to_torch", "adapter"):
+        layer.to_torch()
+
+
 def test_a_parametrised_output_has_one():
     layer, tokens = MultiHeadAttention(8, 2), torch.randn(2, 5, 8)
     nn.utils.parametrizations.weight_norm(layer.output)

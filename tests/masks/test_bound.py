@@ -272,8 +272,8 @@ def test_padding_bias_is_computed_once_per_dtype_and_forbids_padding():
 
 def test_examples_of_padding_only_are_empty():
     padding = padding_of([3, 0])
-    assert torch.equal(padding.empty(), torch.tensor([False, True])[:, None, None])
-    assert padding.empty() is padding.empty()
+    assert torch.equal(padding.empty_examples(), torch.tensor([False, True])[:, None, None])
+    assert padding.empty_examples() is padding.empty_examples()
 
 
 def test_zeroed_padding_is_zero_even_if_it_was_infinite():

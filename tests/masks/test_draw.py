@@ -58,6 +58,8 @@ def test_what_is_left_out_is_said():
 
 def test_an_empty_mask_is_drawn_as_labels():
     assert Mask.causal().draw(0) == "          keys\n          "
+    empty = Mask.keep(torch.ones(0, 3) > 0)
+    assert empty.draw() == (empty & Mask.keys(torch.ones(3) > 0)).draw() == empty.draw(queries=0, keys=3)
 
 
 def test_a_drawing_is_refused_like_a_call():

@@ -103,7 +103,7 @@ def a_deal_that_is_not_balanced(group):
     return refused(
         lambda: attend(group, query, order="balanced"),
         'queries: got [3, 5] tokens on the ranks; needed [4, 4], the sizes of order="balanced" for 8 tokens',
-        'Cut the sequence with regard.sharding.split(x, ranks, "balanced").',
+        'Split the sequence with regard.sharding.split(x, ranks, "balanced").',
     )
 
 
@@ -169,7 +169,7 @@ def a_width_for_each_query(group):
         def pair(self, query, key):
             return super().pair(query, key).replace(query, key, query[..., :1].abs())
 
-    return refused(lambda: attend(group, score=Wide()), "score: got a width for each query; needed parameters that all")
+    return refused(lambda: attend(group, score=Wide()), "score: got a parameter for each query; needed parameters")
 
 
 def what_fails_leaves_nothing_on_its_way(group):

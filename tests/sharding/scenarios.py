@@ -170,7 +170,7 @@ def bytes_are_as_counted(group):
             own = [sharding.split(x, ranks)[rank].requires_grad_() for x in (query, key, value)]
             found = {travel: sent(own, mask, group, travel) for travel in ("keys", "queries", "auto")}
             met = layout.Layout.gather(group, "contiguous", *own, {})
-            problem = regard.inspect(*own)._sources[0]
+            problem = regard.inspect(*own)._problems[0]
             placed = (
                 None if mask is None else mask.place(batch=(2,), queries=queries, keys=queries, device=query.device)
             )

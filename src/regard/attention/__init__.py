@@ -1,4 +1,4 @@
-"""Attention: the one operator that everything else calls."""
+"""Attention: the operator `attend`, which everything else is built on, and the records of its calls."""
 
 from regard.attention.api import attend, inspect, why
 from regard.attention.attended import Attended, Top, merge

@@ -1,4 +1,4 @@
-"""Attention as one operator: `attend`, `inspect` to look inside, `why` for the choice of backend (eq. 1 to 3)."""
+"""Attention as one operator (eq. 1 to 3): `attend`, `inspect` to get weights, `why` to explain the chosen backend."""
 
 from torch import Tensor
 
@@ -27,25 +27,25 @@ def attend(
     """Return sum_j softmax_j(score(query, key_j)) value_j, the values weighted by how well their keys match each query.
 
     Args:
-        query: (*batch, queries, query_dim).
-        key: (*batch, keys, key_dim); each batch axis is equal to the query's or 1. Heads are a batch axis.
+        query: (*batch, queries, query_dim). Heads are a batch axis.
+        key: (*batch, keys, key_dim). The batch axes of query, key and value broadcast: sizes are equal, or one is 1.
         value: (*batch, keys, value_dim).
         score: a name such as "scaled_dot" or "gaussian", a module of `regard.scores`, or any callable that takes
             (..., queries, query_dim) and (..., keys, key_dim) and returns (..., queries, keys).
         mask: which keys each query may attend to. A query without allowed keys gets 0.
-        bias: added to the scores: a tensor that broadcasts to (*batch, queries, keys), or a callable of query
-            positions (queries,) and key positions (keys,). Positions count from 0, as those of `scores.Rotary` do; with
-            a layer's Memory, queries are counted from its end.
-        dropout: probability with which a weight is dropped, whenever it is above 0.
-        tolerance: error allowed for each tanh of an additive score; None for the error that `regard.why` prints.
-            Nothing is more exact than the rounding of the accumulation dtype, and other scores are always that exact.
+        bias: added to the scores: a tensor that broadcasts to (*batch, queries, keys), or a callable that takes query
+            positions (queries,) and key positions (keys,) and returns such a tensor. Positions count from 0, as for
+            `scores.Rotary`.
+        dropout: probability with which a weight is dropped. There is no training mode: it applies to every call.
+        tolerance: error allowed for each tanh of an additive score; None for the error that `regard.why` prints. Other
+            scores ignore it. No result is more precise than the rounding of the accumulation dtype.
         backend: "auto", or the name of the backend that must run the call.
 
     Returns:
         (*batch, queries, value_dim) in the dtype of value.
 
     Raises:
-        RegardError: if an argument does not fit, or if the named backend refuses the call.
+        RegardError: if an argument is invalid, or if the named backend refuses the call.
 
     >>> import torch, regard
     >>> keys = torch.tensor([[0.0], [1.0], [2.0]])
@@ -68,7 +68,7 @@ def inspect(
     tolerance: float | None = None,
     backend: str = "auto",
 ) -> Attended:
-    """Return the result of `attend` as a record that computes weights, entropy and more when asked.
+    """Return the result of `attend` as a record that computes weights, entropy and more on demand.
 
     Args:
         query: as for `attend`.
@@ -77,7 +77,7 @@ def inspect(
         score: as for `attend`.
         mask: as for `attend`.
         bias: as for `attend`.
-        dropout: as for `attend`; the record's weights are those before dropout.
+        dropout: as for `attend`. The weights of the record are those before dropout.
         tolerance: as for `attend`.
         backend: as for `attend`.
 
@@ -109,7 +109,7 @@ def why(
     backend: str = "auto",
     need: Need = "output",
 ) -> Why:
-    """Return which backend would run a call and why the others would not; computes no attention.
+    """Return which backend would run a call and why the others would not, without computing attention.
 
     Args:
         query: as for `attend`.
@@ -121,11 +121,11 @@ def why(
         dropout: as for `attend`.
         tolerance: as for `attend`.
         backend: as for `attend`.
-        need: "output" for `attend`, "log_mass" for `inspect`, "weights" for output and weights of one pass, as
-            `recall_with_weights` of the layers and `output_attentions` of transformers ask for.
+        need: what the call computes: "output" for `attend`, "log_mass" for `inspect`, or "weights" for
+            `recall_with_weights` of the layers and `output_attentions` of transformers.
 
     Returns:
-        The choice, which prints as text.
+        The chosen backend, its error bound and the reasons of the others. Print it to read it.
 
     Raises:
         RegardError: as for `attend`, and for an unknown `need`.
@@ -140,7 +140,7 @@ def why(
             "need",
             got=repr(need),
             needed='"output", "log_mass" or "weights"',
-            repair='Leave it at "output" for attend; pass "log_mass" for inspect.',
+            repair='Pass "output" to explain attend, or "log_mass" to explain inspect.',
         )
     problem = prepare(query, key, value, score, Options(mask, bias, dropout=dropout, tolerance=tolerance))
     return dispatch.explain(problem, backend, need)

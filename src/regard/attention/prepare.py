@@ -1,4 +1,4 @@
-"""From the arguments of a call to the problem that backends run: every check is made here, once."""
+"""Check the arguments of a call and turn them into the problem that backends run."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -25,15 +25,15 @@ from regard.torch_compat import is_any_autocast_enabled
 
 
 class Options(NamedTuple):
-    """The arguments of a call beside query, key, value and score.
+    """The arguments of a call other than query, key, value and score.
 
     Attributes:
         mask: the user's mask, or a mask that is bound already.
-        bias: added to the scores by the call.
-        layer_bias: added to the scores by a layer.
+        bias: the bias of the call, added to the scores.
+        layer_bias: the bias of the layer, added to the scores as well.
         dropout: probability with which a weight is dropped.
         tolerance: error allowed for each tanh of an additive score.
-        first_query: position of the first query, where a Memory or a shard gives it.
+        first_query: position of the first query, if a Memory or a shard gives it.
         padding_is_zero: whether padding holds 0 already, as in a Memory.
     """
 
@@ -47,7 +47,7 @@ class Options(NamedTuple):
 
 
 def prepare(query: Tensor, key: Tensor, value: Tensor, score: ScoreLike, options: Options) -> Problem:
-    """Return the problem of one call, after all checks.
+    """Check all arguments of a call and return its problem.
 
     Args:
         query: (*batch, queries, query_dim).
@@ -55,6 +55,12 @@ def prepare(query: Tensor, key: Tensor, value: Tensor, score: ScoreLike, options
         value: (*batch, keys, value_dim).
         score: a name, a score or a callable.
         options: the other arguments.
+
+    Returns:
+        The problem.
+
+    Raises:
+        RegardError: if an argument is invalid or does not fit the others.
     """
     has_one_batch = check_inputs(query, key, value)
     if isinstance(score, str):
@@ -62,12 +68,12 @@ def prepare(query: Tensor, key: Tensor, value: Tensor, score: ScoreLike, options
     elif not isinstance(score, Score):
         check_score(score)
         query, key, value = to_autocast(query), to_autocast(key), to_autocast(value)
-        checked = checked_callable(under_autocast(score, query.device), common_batch(query, key, value))
-        return to_problem(CallablePair(query, key, checked), value, options)
+        function = checked_callable(under_autocast(score, query.device), common_batch(query, key, value))
+        return to_problem(CallablePair(query, key, function), value, options)
     if is_any_autocast_enabled():
         query, key, value = to_autocast(query, score), to_autocast(key, score), to_autocast(value)
     pair = score.pair(score.prepare_query(query), score.prepare_key(key))
-    # Only preparation and parameters of a score can give tokens other batch axes.
+    # Only the preparation and the parameters of a score can change the batch axes.
     has_one_batch = has_one_batch and pair.query is query and pair.key is key and len(pair.parameters()) == 0
     return to_problem(pair, value, options, score.sink_logits(), has_one_batch=has_one_batch)
 
@@ -75,16 +81,27 @@ def prepare(query: Tensor, key: Tensor, value: Tensor, score: ScoreLike, options
 def to_problem(
     pair: PairScore, value: Tensor, options: Options, sink: Tensor | None = None, *, has_one_batch: bool = False
 ) -> Problem:
-    """Return the problem of prepared queries and keys: mask and biases are bound to the sizes of the call.
+    """Check the options and return the problem of prepared queries and keys.
 
-    has_one_batch: whether the batch axes of query, key and value are known to be equal.
+    Args:
+        pair: score of the prepared queries and keys.
+        value: (*batch, keys, value_dim).
+        options: the other arguments; mask and biases are checked against the sizes of the call.
+        sink: logits of the attention sink, (*heads).
+        has_one_batch: whether the batch axes of query, key and value are known to be equal.
+
+    Returns:
+        The problem.
+
+    Raises:
+        RegardError: if an option is invalid or does not fit the inputs.
     """
     mask, bias, layer_bias, dropout, tolerance, first_query, padding_is_zero = options
     if type(dropout) is not float or dropout:
         check_dropout(dropout)
     if tolerance is not None:
         _check_tolerance(tolerance)
-    first = 0 if first_query is None else first_query  # not `or`: a symbolic number must not become a branch
+    first = 0 if first_query is None else first_query  # not `or`, which would branch on a symbolic number
     batch = None
     if not has_one_batch:
         batch = common_batch(pair.query, pair.key, value, *pair.parameters(), argument="score")
@@ -99,7 +116,7 @@ def to_problem(
             mask = without_full_bands(mask, queries, keys)
         if bias is not None or layer_bias is not None:
             shape = (*batch, queries, keys)
-            biases = [_checked_bias(given, shape, device) for given in (bias, layer_bias) if given is not None]
+            biases = [_check_bias(given, shape, device) for given in (bias, layer_bias) if given is not None]
             bias = _sum_of_biases(biases, first)
     return Problem(pair, value, mask, bias, dropout, tolerance, sink, first, padding_is_zero, has_one_batch)
 
@@ -107,14 +124,23 @@ def to_problem(
 def checked_callable(
     score: Callable[[Tensor, Tensor], Tensor], batch: tuple[int, ...]
 ) -> Callable[[Tensor, Tensor], Tensor]:
-    """A user's score whose result is checked: a wrong shape must not broadcast into nonsense."""
+    """Return a user's score function that checks its result, because a wrong shape could broadcast silently.
+
+    Args:
+        score: takes (..., queries, dim) and (..., keys, dim) and returns (..., queries, keys).
+        batch: the batch shape of the call.
+
+    Returns:
+        The function. It raises a RegardError if the result is not one floating-point score for each pair.
+    """
 
     def checked(query: Tensor, key: Tensor) -> Tensor:
-        tile, wanted = score(query, key), (*batch, query.shape[-2], key.shape[-2])
-        # Of a bias an axis of size 1 is shared; a score for each query or key alone would be a mistake without a word.
-        is_whole = isinstance(tile, Tensor) and tuple(tile.shape[-2:]) == wanted[-2:]
-        repair = "Return one score per pair, for example query @ key.mT."
-        return _check_tile("score", tile, wanted, query.device, is_whole, repair)
+        scores, shape = score(query, key), (*batch, query.shape[-2], key.shape[-2])
+        # A size of 1 for queries or keys is allowed in a bias, but in scores it is most likely a mistake.
+        has_all_pairs = isinstance(scores, Tensor) and tuple(scores.shape[-2:]) == shape[-2:]
+        needed = "one floating-point score for each pair, (*batch, queries, keys)"
+        repair = "Return for example query @ key.mT."
+        return _check_result("score", scores, shape, query.device, has_all_pairs, needed, repair)
 
     return checked
 
@@ -122,54 +148,87 @@ def checked_callable(
 def under_autocast(
     score: Callable[[Tensor, Tensor], Tensor], device: torch.device
 ) -> Callable[[Tensor, Tensor], Tensor]:
-    """A user's score as it would run here and now: backends accumulate without autocast, its layers want theirs."""
+    """Return a user's score function that runs under the autocast of the caller.
+
+    Backends turn autocast off to accumulate in full precision, but layers inside the function need it.
+
+    Args:
+        score: takes (..., queries, dim) and (..., keys, dim) and returns (..., queries, keys).
+        device: the device of the inputs.
+
+    Returns:
+        The function; the given one if autocast is disabled.
+    """
     if not is_autocast_enabled(device):
         return score
-    kind, dtype = device.type, torch.get_autocast_dtype(device.type)
+    device_type, dtype = device.type, torch.get_autocast_dtype(device.type)
 
-    def cast(query: Tensor, key: Tensor) -> Tensor:
-        with torch.autocast(kind, dtype):
+    def score_under_autocast(query: Tensor, key: Tensor) -> Tensor:
+        with torch.autocast(device_type, dtype):
             return score(query, key)
 
-    return cast
+    return score_under_autocast
 
 
 def _checked_callable_bias(
     bias: Callable[[Tensor, Tensor], Tensor], batch: tuple[int, ...]
 ) -> Callable[[Tensor, Tensor], Tensor]:
-    """A user's bias whose result is checked."""
+    """Return a user's bias function that checks its result."""
 
     def checked(queries: Tensor, keys: Tensor) -> Tensor:
-        wanted = (*batch, queries.shape[-1], keys.shape[-1])
-        repair = "Return a tile for the positions it is given, for example -(queries[:, None] - keys).abs()."
-        tile = bias(queries, keys)
-        # With as many queries as keys, b[queries, keys] is the diagonal, which would broadcast to every row.
-        is_whole = isinstance(tile, Tensor) and tile.ndim != 1
-        return _check_tile("bias", tile, wanted, queries.device, is_whole, repair)
+        tile, shape = bias(queries, keys), (*batch, queries.shape[-1], keys.shape[-1])
+        # For equal numbers of queries and keys, b[queries, keys] is a diagonal, which would broadcast to every row.
+        is_matrix = isinstance(tile, Tensor) and tile.ndim != 1
+        needed = "a floating-point tensor with at least two axes that broadcasts to (*batch, queries, keys)"
+        repair = "Return one entry for each pair of positions, for example -(queries[:, None] - keys).abs()."
+        return _check_result("bias", tile, shape, queries.device, is_matrix, needed, repair)
 
     return checked
 
 
-def _check_tile(
-    argument: str, tile: object, wanted: tuple[int, ...], device: torch.device, is_whole: bool, repair: str
+def _check_result(
+    argument: str,
+    result: object,
+    shape: tuple[int, ...],
+    device: torch.device,
+    has_valid_axes: bool,
+    needed: str,
+    repair: str,
 ) -> Tensor:
-    """What a callable returned, if it is floating point, there, whole, and broadcasts to (*batch, queries, keys)."""
-    if is_whole and isinstance(tile, Tensor) and tile.is_floating_point() and can_broadcast(tile.shape, wanted):
-        if tile.device == device:
-            return tile
-        repair = f"Make it where the inputs are, on {device}."
-    raise RegardError(
-        argument,
-        got=f"{describe(tile)} from the callable",
-        needed=f"a floating-point tensor that broadcasts to (*batch, queries, keys) = {wanted}",
-        repair=repair,
-    )
+    """Return the result of a user's callable, or raise a RegardError.
+
+    Args:
+        argument: name of the argument that is the callable.
+        result: the result to check.
+        shape: the shape to which it must broadcast.
+        device: the device on which it must be.
+        has_valid_axes: whether the result has the axes that this argument needs.
+        needed: the needed result without its sizes, for the error message.
+        repair: how to fix a result of another shape or dtype.
+    """
+    if (
+        has_valid_axes
+        and isinstance(result, Tensor)
+        and result.is_floating_point()
+        and can_broadcast(result.shape, shape)
+    ):
+        if result.device == device:
+            return result
+        needed, repair = f"the device of the inputs, {device}", "Create the result on this device."
+    else:
+        needed = f"{needed} = {shape}"
+    raise RegardError(argument, got=f"{describe(result)} from the callable", needed=needed, repair=repair)
 
 
 def to_autocast(tensor: Tensor, score: object = None) -> Tensor:
-    """Cast a tensor to the autocast dtype, as torch's attention does; float64 stays as it is.
+    """Return a tensor in the dtype of autocast, as torch's attention does.
 
-    score: the score of a query or key; not given for a value. Tokens stay as they are if its can_round_tokens is False.
+    Args:
+        tensor: a query, key or value.
+        score: the score of a query or key; None for a value. Tokens are not cast if its `can_round_tokens` is False.
+
+    Returns:
+        The tensor; it is not cast if autocast is disabled or if it is float64.
     """
     if (
         not is_any_autocast_enabled()
@@ -180,7 +239,14 @@ def to_autocast(tensor: Tensor, score: object = None) -> Tensor:
     return tensor.to(torch.get_autocast_dtype(tensor.device.type))
 
 
-def _checked_bias(bias: Bias, shape: tuple[int, ...], device: torch.device) -> Bias:
+def _check_bias(bias: Bias, shape: tuple[int, ...], device: torch.device) -> Bias:
+    """Return a bias with the rank of the scores, or a callable that checks its result; raise if it is invalid.
+
+    Args:
+        bias: a tensor or a callable.
+        shape: (*batch, queries, keys).
+        device: the device of the inputs.
+    """
     if not isinstance(bias, Tensor):
         if callable(bias):
             return _checked_callable_bias(bias, shape[:-2])
@@ -188,72 +254,86 @@ def _checked_bias(bias: Bias, shape: tuple[int, ...], device: torch.device) -> B
             "bias",
             got=describe(bias),
             needed="a tensor, or a callable of query positions and key positions",
-            repair="Convert it with torch.as_tensor.",
+            repair="Convert it first, for example torch.as_tensor(bias).",
         )
     if bias.dtype not in FLOATS:
         raise RegardError(
             "bias",
             got=describe(bias),
-            needed="floating point: a bias is added to the scores",
-            repair="A boolean belongs to mask=, as Mask.keep(m) or Mask.drop(m).",
+            needed="float32, float64, bfloat16 or float16, because a bias is added to the scores",
+            repair="Convert it first, for example bias.float(). Pass a boolean mask as mask=Mask.keep(m) or "
+            "mask=Mask.drop(m).",
         )
     if bias.device != device:
         raise RegardError(
             "bias",
             got=describe(bias),
-            needed=f"a bias on {device}, like the query",
-            repair="Move it, for example bias.to(query.device).",
+            needed=f"the device of the query, {device}",
+            repair="Move it first, for example bias.to(query.device).",
         )
     if not can_broadcast(bias.shape, shape):
         raise RegardError(
             "bias",
             got=f"shape {tuple(bias.shape)}",
             needed=f"a shape that broadcasts to (*batch, queries, keys) = {shape}",
-            repair="Give size 1 to the axes it is shared over.",
+            repair="Give size 1 to each axis over which the bias is shared.",
         )
     return bias.reshape((1,) * (len(shape) - bias.ndim) + bias.shape)
 
 
 def _sum_of_biases(biases: Sequence[Bias], first_query: int) -> Bias:
-    """The sum of placed biases: a tensor if all are tensors, otherwise a callable of positions."""
+    """Return the sum of biases: a tensor if all are tensors, otherwise a callable of positions.
+
+    Args:
+        biases: returned by `_check_bias`.
+        first_query: position of the first query.
+    """
     if len(biases) == 1:
         return biases[0]
     tensors = [bias for bias in biases if isinstance(bias, Tensor)]
     if len(tensors) == len(biases):
         return sum(tensors[1:], tensors[0])
 
-    def tile(queries: Tensor, keys: Tensor) -> Tensor:
+    def sum_of_tiles(queries: Tensor, keys: Tensor) -> Tensor:
         tiles = [
             _bias_tile(bias, queries - first_query, keys) if isinstance(bias, Tensor) else bias(queries, keys)
             for bias in biases
         ]
         return sum(tiles[1:], tiles[0])
 
-    return tile
+    return sum_of_tiles
 
 
-def _bias_tile(bias: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """The entries of these rows and columns; an axis of size 1 stays shared."""
+def _bias_tile(bias: Tensor, rows: Tensor, cols: Tensor) -> Tensor:
+    """Return the entries of some rows and columns; a shared axis keeps size 1."""
     bias = bias if bias.shape[-2] == 1 else bias[..., rows, :]
-    return bias if bias.shape[-1] == 1 else bias[..., columns]
+    return bias if bias.shape[-1] == 1 else bias[..., cols]
 
 
 def check_dropout(dropout: float) -> None:
-    """Refuse what is not a probability."""
+    """Raise unless `dropout` is a probability.
+
+    Args:
+        dropout: the value to check.
+
+    Raises:
+        RegardError: if it is not a number from 0 to 1.
+    """
     if isinstance(dropout, bool) or not isinstance(dropout, int | float) or not 0 <= dropout <= 1:
         raise RegardError(
             "dropout",
             got=repr(dropout),
             needed="a probability between 0 and 1",
-            repair="Pass 0.0 for none.",
+            repair="Pass 0.0 to turn dropout off.",
         )
 
 
 def _check_tolerance(tolerance: float) -> None:
+    """Raise unless `tolerance` is a positive number."""
     if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not tolerance > 0:
         raise RegardError(
             "tolerance",
             got=repr(tolerance),
-            needed="a positive number, or None for the rounding of the dtype",
+            needed="a positive number, or None for the rounding error of the dtype",
             repair="Pass for example 1e-3.",
         )

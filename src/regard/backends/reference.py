@@ -1,6 +1,7 @@
-"""The reference backend: the equations under ordinary autograd, with everything materialised. It is the specification.
+"""The reference backend computes the equations with ordinary operations of torch, and stores the scores of all pairs.
 
-This is the code to read first: the scores by their equations (`PairScore.scores`), then eq. 3, then eq. 1.
+It is the specification of all other backends, and the code to read first: `PairScore.scores` computes the scores,
+`softmax` the weights (eq. 3), and `attention` the output (eq. 1).
 """
 
 import math
@@ -14,39 +15,47 @@ from regard.checks import Rows
 
 
 class Reference(Backend):
-    """Runs every problem and materialises the scores of all pairs of tokens."""
+    """The backend that runs every problem and materialises the scores of all pairs of tokens."""
 
     name = "reference"
 
     def plan(self, problem: Problem, need: Need) -> Plan:
-        """Return a plan: the reference runs every problem."""
+        """Return a plan, for any problem.
+
+        Args:
+            problem: not used.
+            need: not used; the result always has all fields.
+
+        Returns:
+            The plan.
+        """
         del problem, need
         return Plan(self.name, attention)
 
 
 def attention(problem: Problem, rows: Rows | None = None) -> Result:
-    """Return output, log mass and weights (eq. 1).
+    """Return output, log mass and weights of attention (eq. 1).
 
     Args:
         problem: the call after preparation.
-        rows: which queries; all by default.
+        rows: positions of the queries; None for all queries.
 
     Returns:
         The result for these queries. The weights are those before dropout.
     """
     with full_precision(problem.value.device):
         weights, log_mass = softmax(masked_scores(problem, rows))
-        kept = functional.dropout(weights, problem.dropout) if problem.dropout else weights
-        output = kept @ problem.value.to(kept.dtype)
+        kept_weights = functional.dropout(weights, problem.dropout) if problem.dropout else weights
+        output = kept_weights @ problem.value.to(kept_weights.dtype)
     return Result(output.to(problem.value.dtype), log_mass, weights)
 
 
 def masked_scores(problem: Problem, rows: Rows | None = None) -> Tensor:
-    """Return score plus bias where the mask allows, and minus infinity elsewhere.
+    """Return score plus bias where the mask allows a pair, and minus infinity elsewhere.
 
     Args:
         problem: the call after preparation.
-        rows: which queries; all by default.
+        rows: positions of the queries; None for all queries.
 
     Returns:
         (*batch, rows, keys) in the accumulation dtype.
@@ -72,7 +81,7 @@ def softmax(scores: Tensor) -> tuple[Tensor, Tensor]:
     """Return the weights of eq. 3 and the logarithm of their denominator.
 
     Args:
-        scores: (*batch, queries, keys), minus infinity where the mask forbids.
+        scores: (*batch, queries, keys), minus infinity where the mask forbids a pair.
 
     Returns:
         Weights (*batch, queries, keys) and log mass (*batch, queries). A row of minus infinity has weights 0.

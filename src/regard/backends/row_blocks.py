@@ -1,8 +1,8 @@
-"""Blocks of queries under ordinary autograd, recomputed in the backward pass.
+"""Attention computed in blocks of queries, each a checkpoint that the backward pass recomputes.
 
-For scores and biases that are functions of the user, for closed forms without tiles of their own, and for what a record
-computes from its weights. A user's function may close over any tensor, so its gradient cannot be written by hand. Each
-block of queries is a non-reentrant checkpoint: memory is that of one block, and double backward works.
+Used for callable scores and biases, for closed forms without tiled code, and for everything that a record
+computes from its weights. A callable may depend on any tensor, so its gradient must come from autograd. Checkpoints are
+non-reentrant: memory is that of one block, and double backward works.
 """
 
 from collections.abc import Callable
@@ -14,51 +14,68 @@ from torch.utils.checkpoint import checkpoint
 from regard.backends.base import Problem, Result
 from regard.backends.reference import attention
 
-# Elements of one block (see Problem.elements).
+# Largest number of elements of a block (see Problem.elements), unless MIN_QUERIES queries have more.
 BLOCK_ELEMENTS = {"cpu": 2**24, "cuda": 2**26}
-# Every block leaves a checkpoint behind, which costs more than smaller blocks save.
+# Smallest number of queries of a block: the checkpoint of each block costs more than smaller blocks save.
 MIN_QUERIES = 16
 
 
 def run(problem: Problem) -> Result:
-    """Return output and log mass, computed block by block."""
+    """Return output and log mass, computed block by block.
 
-    def block(rows: slice | None) -> tuple[Tensor, ...]:
+    Args:
+        problem: the call after preparation.
+
+    Returns:
+        The result, without weights.
+    """
+
+    def run_block(rows: slice | None) -> tuple[Tensor, ...]:
         output, log_mass, _ = attention(problem, rows)
         assert log_mass is not None
         return output, log_mass
 
-    outputs, log_masses = zip(*map_rows(block, problem), strict=True)
+    outputs, log_masses = zip(*map_rows(run_block, problem), strict=True)
     if len(outputs) == 1:
         return Result(outputs[0], log_masses[0])
     return Result(torch.cat(outputs, dim=-2), torch.cat(log_masses, dim=-1))
 
 
 def map_rows(function: Callable[[slice | None], tuple[Tensor, ...]], *problems: Problem) -> list[tuple[Tensor, ...]]:
-    """Apply a function of a block of queries to every block; the backward pass recomputes it.
+    """Apply a function to every block of queries. If gradients are enabled, the backward pass recomputes each block.
 
     Args:
-        function: takes a slice of queries, or None for all of them.
-        problems: problems with the same queries, each with its own keys.
+        function: takes a slice of queries, or None for all queries.
+        *problems: problems with the same queries, each with its own keys; their sizes determine the blocks.
+
+    Returns:
+        The results of the blocks, in the order of the queries.
     """
     blocks = row_blocks(*problems)
-    if len(blocks) == 1:  # None, because a compiler specialises on a slice whose end is a symbol
-        return [function(None)]
+    if len(blocks) == 1:
+        return [function(None)]  # not the slice: torch.compile specialises on a slice with a symbolic end
     if not torch.is_grad_enabled():
         return [function(rows) for rows in blocks]
-    # A user's function may draw random numbers.
-    random = any(problem.dropout > 0 or problem.uses_callable for problem in problems)
-    return [checkpoint(function, rows, use_reentrant=False, preserve_rng_state=random) for rows in blocks]
+    # Dropout and callables may draw random numbers, which must be the same when a block is recomputed.
+    is_random = any(problem.dropout > 0 or problem.uses_callable for problem in problems)
+    return [checkpoint(function, rows, use_reentrant=False, preserve_rng_state=is_random) for rows in blocks]
 
 
 def row_blocks(*problems: Problem) -> list[slice]:
-    """Return blocks of queries that are small enough to materialise."""
+    """Return blocks of queries whose scores are small enough to materialise.
+
+    Args:
+        *problems: problems with the same queries, each with its own keys.
+
+    Returns:
+        Slices that cover all queries in order; one empty slice if there are no queries.
+    """
     queries = problems[0].queries
     if queries == 0:
         return [slice(0, 0)]
-    budget = BLOCK_ELEMENTS.get(problems[0].value.device.type, BLOCK_ELEMENTS["cuda"])
+    max_elements = BLOCK_ELEMENTS.get(problems[0].value.device.type, BLOCK_ELEMENTS["cuda"])
     elements = sum(problem.elements for problem in problems)
-    height = max(budget * queries // max(elements, 1), MIN_QUERIES)
-    if height >= queries:  # apart from the loop, so that a compiler has one graph for all lengths up to here
+    block_queries = max(max_elements * queries // max(elements, 1), MIN_QUERIES)
+    if block_queries >= queries:  # a separate branch, so that torch.compile has one graph for all such lengths
         return [slice(0, queries)]
-    return [slice(start, min(start + height, queries)) for start in range(0, queries, height)]
+    return [slice(start, min(start + block_queries, queries)) for start in range(0, queries, block_queries)]

@@ -91,7 +91,7 @@ def _attn_mask(problem: Problem) -> tuple[Tensor | None, Tensor | None]:
         padding = mask.padding(value.shape[-2], value.device)
         if padding is None:
             return None, None
-        allowed, empty = padding.bias(value.dtype), padding.empty()
+        allowed, empty = padding.bias(value.dtype), padding.empty_examples()
         if value.is_cpu or can_broadcast(padding.real.shape[:-2], value.shape[:-2]):
             # In rows without keys all values are 0. So their output is 0 or NaN, and _run sets it to 0.
             return allowed, empty

@@ -1,4 +1,4 @@
-"""Attention as torch modules, the key/value memory of decoders, and attention for Hugging Face transformers."""
+"""Attention layers, the key/value cache of decoders, and an attention implementation for Hugging Face transformers."""
 
 from regard.layers.attention import Attention
 from regard.layers.huggingface import attention_interface, register_with_transformers

@@ -1,4 +1,4 @@
-"""Attention as a module without projections: a score, dropout in training, a bias and a memory."""
+"""`Attention`: the operator `regard.attend` as a layer, without projections."""
 
 from torch import Tensor, nn
 
@@ -16,7 +16,7 @@ from regard.scores.names import ScoreLike
 
 
 class Attention(nn.Module):
-    """sum_j softmax_j(score(query, key_j)) value_j (eq. 1 and 3) as a layer.
+    """Layer that computes sum_j softmax_j(score(query, key_j)) value_j (eq. 1 and 3).
 
     Args:
         score: a name, a module of `regard.scores`, or any callable, as for `regard.attend`.
@@ -26,7 +26,7 @@ class Attention(nn.Module):
         backend: name of the backend for every call of the layer, as for `regard.attend`.
 
     Raises:
-        RegardError: if the score, the dropout or the name of the backend does not fit.
+        RegardError: if the score, the dropout or the name of the backend is invalid.
 
     >>> import torch
     >>> layer = Attention("gaussian")
@@ -46,7 +46,7 @@ class Attention(nn.Module):
         bias: Bias | None = None,
         backend: str = "auto",
     ) -> None:
-        """Check the arguments."""
+        """Check the arguments and register the score and the bias."""
         super().__init__()
         check_dropout(dropout)
         check_backend_name(backend)
@@ -74,14 +74,14 @@ class Attention(nn.Module):
             (*batch, queries, value_dim). A query without allowed keys gets 0.
 
         Raises:
-            RegardError: if an argument does not fit, or if the named backend refuses the call.
+            RegardError: if an argument is invalid, or if the named backend refuses the call.
         """
         return run(prepare(query, key, value, self.score, self._options(mask, bias)), self.backend).output
 
     def inspect(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None = None, *, bias: Bias | None = None
     ) -> Attended:
-        """Return the result of a call as a record that computes weights, entropy and more when asked.
+        """Return the result of a call as a record that computes weights, entropy and more on demand.
 
         Args:
             query: as for `forward`.
@@ -110,12 +110,12 @@ class Attention(nn.Module):
             The memory.
 
         Raises:
-            RegardError: if key, value or mask does not fit.
+            RegardError: if key, value or mask is invalid.
         """
         if mask is not None:
             Mask.expect(mask)
         memory = Memory(*self._prepare(key, value, 0), mask, key.ndim - 2, self._prepare)
-        # Padding stays as it is for a callable, because 0 might not be in its domain.
+        # A callable score gets the padding unchanged, because 0 might not be in its domain.
         return memory if isinstance(self.score, CallableScore) else memory.without_padding()
 
     def recall(self, query: Tensor, memory: Memory, *, bias: Bias | None = None) -> Tensor:
@@ -130,12 +130,12 @@ class Attention(nn.Module):
             (*batch, queries, value_dim).
 
         Raises:
-            RegardError: if the memory is not of this layer, or the queries do not fit it.
+            RegardError: if another layer made the memory, or if the queries or the bias do not fit it.
         """
         return run(self._memory_problem(query, memory, bias), self.backend).output
 
     def recall_inspect(self, query: Tensor, memory: Memory, *, bias: Bias | None = None) -> Attended:
-        """Return the result of `recall` as a record that computes weights when asked: the alignments of a decoder.
+        """Return the result of `recall` as a record that computes weights, the alignments of a decoder, on demand.
 
         Args:
             query: as for `recall`.
@@ -151,7 +151,7 @@ class Attention(nn.Module):
         return Attended.of(self._memory_problem(query, memory, bias), self.backend)
 
     def recall_with_weights(self, query: Tensor, memory: Memory, *, bias: Bias | None = None) -> tuple[Tensor, Tensor]:
-        """Return the result of `recall` and all weights, computed together; meant for few queries.
+        """Return the result of `recall` and all weights, computed together. Meant for few queries.
 
         Args:
             query: as for `recall`.
@@ -167,12 +167,13 @@ class Attention(nn.Module):
         return with_weights(self._memory_problem(query, memory, bias), self.backend)
 
     def _prepare(self, key: Tensor, value: Tensor | None, first: int) -> tuple[Tensor, Tensor]:
-        """Return what a Memory holds of keys and values from position `first` on."""
+        """Return prepared keys and values, as a Memory stores them; `first` is the position of the first key."""
         value = key if value is None else value
         check_pairs(key, value)
         return self.score.prepare_key(to_autocast(key, self.score), first), to_autocast(value)
 
     def _options(self, mask: Mask | None, bias: Bias | None) -> Options:
+        """Return the options of a call together with those of the layer."""
         return Options(mask, bias, self.bias, self.dropout if self.training else 0.0)
 
     def _memory_problem(self, query: Tensor, memory: Memory, bias: Bias | None) -> Problem:
@@ -194,5 +195,5 @@ class Attention(nn.Module):
         return to_problem(pair, value, options, self.score.sink_logits())
 
     def extra_repr(self) -> str:
-        """Return what the submodules do not show."""
+        """Return dropout and backend, which the submodules do not show."""
         return f"dropout={self.dropout}" + ("" if self.backend == "auto" else f", backend={self.backend!r}")

@@ -1,4 +1,4 @@
-"""The score of a layer's heads, and grouped heads: several query heads share one head of keys and values."""
+"""Scores of multi-head layers, and grouped-query attention: several query heads share a head of keys and values."""
 
 from collections.abc import Callable
 
@@ -20,7 +20,7 @@ from regard.scores.names import KERNEL_SCORES, NAMED_SCORES, SIZED_SCORES, Score
 
 
 class CallableScore(Score):
-    """A user's callable as a score. If the callable is a module, its parameters belong to the score.
+    """The score that a user's callable computes. If the callable is a module, its parameters belong to the score.
 
     Args:
         function: takes (..., queries, dim) and (..., keys, dim) and returns (..., queries, keys).
@@ -42,14 +42,17 @@ class CallableScore(Score):
 
 
 def resolve_score(score: ScoreLike) -> Score:
-    """Return a score as a module.
+    """Return the `Score` of a layer.
 
     Args:
-        score: a name gives a new score, so that no two layers share one; a score is returned as it is; a callable is
-            wrapped in a `CallableScore`.
+        score: a name, a score or a callable.
+
+    Returns:
+        For a name a new score, so that layers share no parameters; a score itself; a callable wrapped in a
+        `CallableScore`.
 
     Raises:
-        RegardError: if it is none of these, or a name that is unknown or needs sizes.
+        RegardError: if `score` is none of these, or if the name is unknown or belongs to a score that needs sizes.
     """
     check_score(score)
     if isinstance(score, str):
@@ -58,17 +61,20 @@ def resolve_score(score: ScoreLike) -> Score:
 
 
 def resolve_head_score(score: ScoreLike, heads: int, kv_heads: int, head_dim: int) -> Score:
-    """Return the score of a multi-head layer, whose queries and keys are projected already.
+    """Return the `Score` of a multi-head layer, whose queries and keys are projected already.
 
     "additive" has only w of eq. 12, one per head, because the projections of the layer are Wq and Wk. "bilinear" is the
     scaled dot product, because M of eq. 10 is Wq' Wk. A kernel has one bandwidth per head, which is learnable unless
-    the kernel is flat.
+    the kernel is flat. Everything else is as for `resolve_score`.
 
     Args:
         score: a name, a score or a callable.
         heads: number of query heads.
         kv_heads: number of heads of keys and values.
         head_dim: size of a projected query and key.
+
+    Returns:
+        The score.
 
     Raises:
         RegardError: as for `resolve_score`, and if the parameters of a score do not fit the heads.
@@ -89,7 +95,7 @@ def resolve_head_score(score: ScoreLike, heads: int, kv_heads: int, head_dim: in
 
 
 def _kernel_of_heads(kernel: type[RadialScore], heads: int, head_dim: int) -> RadialScore:
-    """Return a kernel with an initial bandwidth per head under which weights differ between tokens.
+    """Return a kernel score with one bandwidth per head, initialised so that weights differ between tokens.
 
     With the initial projections of tokens of unit variance, |q - k|^2 is about head_dim, with a standard deviation of
     about sqrt(head_dim). A support of twice the mean distance contains nearly all pairs; outside the support the
@@ -101,7 +107,7 @@ def _kernel_of_heads(kernel: type[RadialScore], heads: int, head_dim: int) -> Ra
 
 
 def _check_head_parameters(score: Score, heads: int, kv_heads: int) -> None:
-    """Raise if the score has parameters per head that do not fit the heads of the layer."""
+    """Raise a RegardError if the score has parameters per head that do not fit the heads of the layer."""
     sink = score.sink_logits()
     if sink is not None and sink.shape != (heads,):
         raise RegardError(
@@ -119,37 +125,37 @@ def _check_head_parameters(score: Score, heads: int, kv_heads: int) -> None:
                 needed=f"parameters for {heads} heads, or shared by all heads",
                 repair=f"Build the score for {heads} heads.",
             )
-        width = part.bandwidth if isinstance(part, RadialScore) else None
-        if kv_heads != heads and isinstance(width, Tensor) and width.ndim > 1 and width.shape[-1] > 1:
+        bandwidth = part.bandwidth if isinstance(part, RadialScore) else None
+        if kv_heads != heads and isinstance(bandwidth, Tensor) and bandwidth.ndim > 1 and bandwidth.shape[-1] > 1:
             raise RegardError(
                 "score",
-                got=f"a bandwidth of shape {tuple(width.shape)} with {kv_heads} key heads for {heads} heads",
+                got=f"a bandwidth of shape {tuple(bandwidth.shape)} with {kv_heads} key heads for {heads} heads",
                 needed="one bandwidth for all dimensions of a head, because the heads of a group share their keys",
                 repair="Give the bandwidth the shape (dim,) or (heads, 1), or leave kv_heads out.",
             )
 
 
-def _batch_axes(part: object) -> tuple[int, ...]:
-    """Return the sizes of the parameters of a score before the axes of one token."""
-    if isinstance(part, RadialScore) and isinstance(part.bandwidth, Tensor):
-        return tuple(part.bandwidth.shape[:-1])
-    if isinstance(part, Additive):
-        return tuple(part.weight.shape[:-1])
-    return tuple(part.matrix.shape[:-2]) if isinstance(part, Bilinear) else ()
+def _batch_axes(score: object) -> tuple[int, ...]:
+    """Return the sizes of the batch axes of the parameters of a score, () if there are none."""
+    if isinstance(score, RadialScore) and isinstance(score.bandwidth, Tensor):
+        return tuple(score.bandwidth.shape[:-1])
+    if isinstance(score, Additive):
+        return tuple(score.weight.shape[:-1])
+    return tuple(score.matrix.shape[:-2]) if isinstance(score, Bilinear) else ()
 
 
 def grouped_problem(pair: PairScore, value: Tensor, options: Options, sink: Tensor | None = None) -> Problem:
-    """Return the problem of query heads with as many heads of keys and values, or fewer.
+    """Return the problem of a multi-head call, in which query heads may share heads of keys and values.
 
     Args:
-        pair: query (*batch, heads, queries, dim), key (*batch, kv_heads, keys, dim), parameters per head or shared.
+        pair: the score of query (*batch, heads, queries, dim) and key (*batch, kv_heads, keys, dim).
         value: (*batch, kv_heads, keys, value_dim).
         options: mask and bias have the batch axes (*batch, heads).
-        sink: (heads,).
+        sink: logits of the attention sink, (heads,).
 
     Returns:
-        The problem. With fewer heads of keys its batch axes are (*batch, kv_heads, group), where the keys of a group
-        have size 1 and are not repeated.
+        The problem. If kv_heads < heads, its batch axes are (*batch, kv_heads, group), and the group axis of keys and
+        values has size 1, so that they are not repeated.
 
     Raises:
         RegardError: if the mask, the bias or the sink does not fit the heads.
@@ -177,15 +183,32 @@ def grouped_problem(pair: PairScore, value: Tensor, options: Options, sink: Tens
     return to_problem(pair.map(groups.split), value.unsqueeze(-3), options, sink)
 
 
-def _bind_mask(mask: Mask, pair: PairScore, value: Tensor, first_query: int | None) -> BoundMask:
-    """Return the mask on the batch axes (*batch, heads) of the queries, for any number of key heads."""
+def scores_shape(pair: PairScore, value: Tensor) -> tuple[int, ...]:
+    """Return the shape of the scores of a multi-head call, (*batch, heads, queries, keys).
+
+    Args:
+        pair: the score of query (*batch, heads, queries, dim) and key (*batch, kv_heads, keys, dim).
+        value: (*batch, kv_heads, keys, value_dim).
+
+    Returns:
+        The shape, with the heads of the query.
+
+    Raises:
+        RegardError: if the batch axes do not broadcast.
+    """
     batch = pair.query.shape[:-3]
     for tensor in (pair.key, value, *pair.parameters()):
         batch = broadcast_batch("key", batch, tensor.shape[:-3])
+    return (*batch, *pair.query.shape[-3:-1], value.shape[-2])
+
+
+def _bind_mask(mask: Mask, pair: PairScore, value: Tensor, first_query: int | None) -> BoundMask:
+    """Return the mask on the batch axes (*batch, heads), for any number of key heads."""
+    *batch, queries, keys = scores_shape(pair, value)
     return mask.place(
-        batch=(*batch, pair.query.shape[-3]),
-        queries=pair.query.shape[-2],
-        keys=value.shape[-2],
+        batch=tuple(batch),
+        queries=queries,
+        keys=keys,
         device=value.device,
         first_query=first_query,
         has_heads=True,
@@ -193,7 +216,7 @@ def _bind_mask(mask: Mask, pair: PairScore, value: Tensor, first_query: int | No
 
 
 class GroupedHeads:
-    """Turns tensors with the axis `heads` into tensors with the axes `kv_heads, group`.
+    """Splits the axis `heads` of tensors into the axes `kv_heads, group`.
 
     Args:
         heads: number of query heads, a multiple of kv_heads.
@@ -209,21 +232,27 @@ class GroupedHeads:
         """Return a tensor whose axis -3 is split into (kv_heads, group).
 
         Args:
-            tensor: (..., heads, _, _). With fewer heads, those of keys or 1, the axis of the group has size 1.
+            tensor: (..., heads, _, _), (..., kv_heads, _, _) or (..., 1, _, _).
+
+        Returns:
+            (..., kv_heads, group, _, _). The group axis has size 1 if the tensor does not have all heads.
         """
         if tensor.shape[-3] == self.heads:
             return tensor.unflatten(-3, (self.kv_heads, self.heads // self.kv_heads))
         return tensor.unsqueeze(-3)
 
     def split_bias(self, bias: Bias | None, rank: int) -> Bias | None:
-        """Return a bias for grouped heads.
+        """Return a bias whose axis of heads is split into (kv_heads, group).
 
         Args:
-            bias: a tensor or a callable that gives one, broadcastable to (*batch, heads, queries, keys).
-            rank: number of these axes.
+            bias: a tensor or a callable that returns one, broadcastable to (*batch, heads, queries, keys).
+            rank: number of axes of (*batch, heads, queries, keys).
+
+        Returns:
+            The bias, broadcastable to (*batch, kv_heads, group, queries, keys).
 
         Raises:
-            RegardError: if the axis of heads is neither `heads` nor 1.
+            RegardError: if the axis of heads has neither size `heads` nor 1; a callable raises it when it is called.
         """
         if isinstance(bias, Tensor):
             if bias.ndim <= 2:
@@ -233,16 +262,17 @@ class GroupedHeads:
         if bias is None or not callable(bias):
             return bias
 
-        def tile(query_positions: Tensor, key_positions: Tensor) -> Tensor:
-            whole = bias(query_positions, key_positions)
-            if not isinstance(whole, Tensor) or whole.ndim <= 2:
-                return whole
-            self._check_head_axis(whole)
-            return self.split(whole)
+        def grouped_bias(query_positions: Tensor, key_positions: Tensor) -> Tensor:
+            tile = bias(query_positions, key_positions)
+            if not isinstance(tile, Tensor) or tile.ndim <= 2:
+                return tile
+            self._check_head_axis(tile)
+            return self.split(tile)
 
-        return tile
+        return grouped_bias
 
     def _check_head_axis(self, bias: Tensor) -> None:
+        """Raise a RegardError unless axis -3 of a bias has size 1 or one entry for each query head."""
         if bias.shape[-3] not in (1, self.heads):
             raise RegardError(
                 "bias",
@@ -253,19 +283,19 @@ class GroupedHeads:
 
 
 def check_bias_axes(bias: Bias | None, rank: int) -> None:
-    """Raise if the third axis of a bias from the end could be either the batch or the heads.
+    """Raise if axis -3 of a bias could be either a batch axis or the heads.
 
     Args:
         bias: the bias of a call.
         rank: number of axes of (*batch, heads, queries, keys).
 
     Raises:
-        RegardError: if a tensor has some of these axes, but not all.
+        RegardError: if the bias is a tensor with more axes than (queries, keys), but fewer than `rank`.
     """
     if isinstance(bias, Tensor) and 2 < bias.ndim < rank and bias.shape[-3] != 1:
         raise RegardError(
             "bias",
             got=f"{describe(bias)}, whose first axis can be rows of the batch or heads of the layer",
             needed="all axes of (*batch, heads, queries, keys), or only queries and keys",
-            repair="Write b[:, None] for one bias per row of the batch, b[None] for one bias per head.",
+            repair="Pass b[:, None] for one bias per row of the batch, or b[None] for one bias per head.",
         )

@@ -1,4 +1,4 @@
-"""The key/value cache of a decoder: keys and values that a layer has prepared once."""
+"""`Memory`: the key/value cache of a decoder, which holds keys and values that a layer has prepared once."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -13,23 +13,23 @@ from regard.masks.bound import Padding
 from regard.torch_compat import can_read_values
 
 Prepare = Callable[[Tensor, Tensor | None, int], tuple[Tensor, Tensor]]
-"""Prepares key, value and the position of the first key, as the layer does once for each token."""
+"""Takes key, value (None for the key) and the position of the first key; returns prepared keys and values."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Memory:
-    """Prepared keys and their values, as `remember` returns them. It is immutable: every method returns a new one.
+    """Prepared keys and values, as `remember` of a layer returns them. Immutable: every method returns a new Memory.
 
-    The queries of a recall are the last tokens: the last query has the position of the last key. So a causal decoder
-    appends its new token and then recalls with it, and `Mask.causal()` needs no align.
+    The last query of a recall has the position of the last key. So a causal decoder appends its new token and then
+    recalls with it, and `Mask.causal()` does not need the argument `align`.
 
     Attributes:
         key: (*batch, keys, dim), projected and prepared by the layer and its score.
         value: (*batch, keys, value_dim).
         mask: which keys each query may attend to, or None.
-        batch_axes: number of leading axes that the caller gave; heads come after them.
-        prepare: the layer's preparation of new keys and values.
-        padding_is_zero: whether the padding of key and value holds 0, so that recalls need not zero it.
+        batch_axes: number of batch axes of the caller's tokens, so without the heads of a layer.
+        prepare: the method of the layer that prepares new keys and values.
+        padding_is_zero: whether padded keys and values are 0 already, so that recalls need not zero them.
 
     >>> import torch, regard
     >>> layer = regard.MultiHeadAttention(8, 2)
@@ -59,24 +59,24 @@ class Memory:
         return self.keys
 
     def append(self, key: Tensor, value: Tensor | None = None) -> "Memory":
-        """Return the memory with more keys at its end. A padding mask allows them to all queries.
+        """Return the memory with more keys at its end. A padding mask allows the new keys for all queries.
 
         Args:
-            key: (*batch, new keys, key_dim), as for `remember`; only these are prepared.
+            key: (*batch, new keys, key_dim), as for `remember`.
             value: (*batch, new keys, value_dim); the key by default.
 
         Returns:
-            The longer memory.
+            The longer memory. Only the new keys are prepared.
 
         Raises:
-            RegardError: if the new tokens do not fit the memory, or if its mask cannot cover more keys.
+            RegardError: if the new tokens do not fit the memory, or if its mask cannot be extended to more keys.
         """
         new_key, new_value = self.prepare(key, value, self.keys)
-        # A memory made outside of autocast keeps its dtype.
+        # A memory that was made outside of autocast keeps its dtype.
         if is_cast_by_autocast(new_key) and is_cast_by_autocast(self.key):
             new_key, new_value = new_key.to(self.key.dtype), new_value.to(self.value.dtype)
         for argument, new, old in (("key", new_key, self.key), ("value", new_value, self.value)):
-            _check_fits(argument, new, old)
+            _check_can_append(argument, new, old)
         mask = None if self.mask is None else self.mask.grow(self.keys, new_key.shape[-2])
         longer_key, longer_value = torch.cat((self.key, new_key), -2), torch.cat((self.value, new_value), -2)
         return replace(self, key=longer_key, value=longer_value, mask=mask)
@@ -85,13 +85,13 @@ class Memory:
         """Return the memory of some rows of the first batch axis, as beam search needs it.
 
         Args:
-            rows: numbers of rows, int64 (rows), in any order; a row may occur more than once.
+            rows: indices of rows, int64 (rows), in any order; a row may occur more than once.
 
         Returns:
             The memory of these rows.
 
         Raises:
-            RegardError: if there are no such rows, or no batch axis.
+            RegardError: if `rows` are not indices of rows, or if the memory has no batch axis.
         """
         if self.batch_axes == 0:
             raise RegardError(
@@ -100,20 +100,8 @@ class Memory:
                 needed="a memory with at least one batch axis",
                 repair="Call remember with key[None] and value[None], a batch of one.",
             )
-        given = rows
-        try:
-            rows = torch.as_tensor(rows, device=self.key.device)
-        except (TypeError, ValueError, RuntimeError):
-            rows = self.key  # not integers: refused below
-        rows = rows.long() if rows.numel() == 0 else rows
-        if rows.dtype != torch.int64 or rows.ndim != 1:
-            raise RegardError(
-                "rows",
-                got=describe(given),
-                needed="row numbers: an int64 tensor with one axis",
-                repair="Pass for example torch.tensor([0, 0, 2]).",
-            )
         size = max(self.key.shape[0], self.value.shape[0])
+        rows = _row_indices(rows, self.key.device)
         if can_read_values(rows) and rows.numel() and not 0 <= int(rows.min()) <= int(rows.max()) < size:
             raise RegardError(
                 "rows",
@@ -126,10 +114,13 @@ class Memory:
         return replace(self, key=key, value=value, mask=mask)
 
     def without_padding(self) -> "Memory":
-        """Return the memory with 0 for keys and values that are padding.
+        """Return the memory with padded keys and values set to 0, if its mask is a padding mask.
 
-        Padding may hold any finite number, whose score could overflow, so every call of attention zeroes it. Here it is
-        done once for all recalls.
+        Every call of attention sets padding to 0, because padding may hold any finite number, whose score could
+        overflow. This method does it once for all recalls.
+
+        Returns:
+            The memory with zeroed padding; the same memory unless its mask is a padding mask of all rows of the batch.
         """
         real = None if self.mask is None else self.mask.real_keys(tuple(self.key.shape[: self.batch_axes]), self.keys)
         if real is None or real.device != self.key.device or self.value.shape[:-1] != self.key.shape[:-1]:
@@ -140,33 +131,66 @@ class Memory:
         return replace(self, key=key, value=value, mask=Mask.keys(real), padding_is_zero=True)
 
     def check_owner(self, layer: object) -> None:
-        """Raise if another layer made this memory: its sizes may fit, but its projections are different."""
+        """Raise if another layer made this memory. Its sizes may fit, but its projections are different.
+
+        Args:
+            layer: the layer that recalls.
+
+        Raises:
+            RegardError: if the memory was made by another layer.
+        """
         if getattr(self.prepare, "__self__", layer) is not layer:
             raise RegardError(
                 "memory",
                 got=f"{self}, which another layer made",
                 needed="a memory that remember of this layer returned",
-                repair="Keep one memory per layer.",
+                repair="Call remember of this layer, and keep one memory for each layer.",
             )
 
     def __repr__(self) -> str:
-        """Return the sizes."""
+        """Return the number of keys, the tensors and the mask."""
         return f"Memory(keys={self.keys}, key={describe(self.key)}, value={describe(self.value)}, mask={self.mask})"
 
 
 def check_pairs(key: Tensor, value: Tensor) -> None:
-    """Raise unless keys and values fit together; called before there are queries."""
+    """Raise unless keys and values fit together. Called when there are no queries yet.
+
+    Args:
+        key: (*batch, keys, key_dim).
+        value: (*batch, keys, value_dim).
+
+    Raises:
+        RegardError: as for `check_inputs`.
+    """
     check_tensor("key", key)
     check_inputs(key, key, value)
 
 
-def _check_fits(argument: str, new: Tensor, old: Tensor) -> None:
-    """Raise unless prepared tokens can be appended to those of the memory."""
-    same_axes = new.shape[:-2] == old.shape[:-2] and new.shape[-1] == old.shape[-1]
-    if not same_axes or new.dtype != old.dtype or new.device != old.device:
+def _row_indices(rows: Tensor | Sequence[int], device: torch.device) -> Tensor:
+    """Return rows as an int64 tensor with one axis, or raise a RegardError."""
+    try:
+        indices = torch.as_tensor(rows, device=device)
+    except (TypeError, ValueError, RuntimeError):
+        indices = None
+    if indices is not None and indices.numel() == 0:
+        indices = indices.long()  # torch makes a float32 tensor of an empty list
+    if indices is None or indices.dtype != torch.int64 or indices.ndim != 1:
+        raise RegardError(
+            "rows",
+            got=describe(rows),
+            needed="row numbers: an int64 tensor with one axis",
+            repair="Pass for example torch.tensor([0, 0, 2]).",
+        )
+    return indices
+
+
+def _check_can_append(argument: str, new: Tensor, old: Tensor) -> None:
+    """Raise a RegardError unless prepared tokens can be appended to those of the memory."""
+    has_same_sizes = new.shape[:-2] == old.shape[:-2] and new.shape[-1] == old.shape[-1]
+    if not has_same_sizes or new.dtype != old.dtype or new.device != old.device:
         raise RegardError(
             argument,
             got=f"{describe(new)} after preparation, for a memory of {describe(old)}",
             needed="the batch axes, sizes, dtype and device of the memory",
-            repair="Append to all rows at once, or choose rows first with memory.select(rows).",
+            repair="Append tokens for all rows of the memory, or choose rows first with memory.select(rows).",
         )

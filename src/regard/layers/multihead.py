@@ -1,4 +1,4 @@
-"""Multi-head attention over any score: project, attend in each head, join (eq. 14)."""
+"""`MultiHeadAttention`: projections, attention with any score in each head, and the sum over heads (eq. 14)."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from regard.sharding.ring import Group
 
 NATIVE_DEVICE = "cuda"
-# Up to this many tokens torch's operator for the whole layer is faster with any of its kernels. With more tokens, and
-# in half precision, it must use a fused kernel: the others hold all weights, and round scores to half precision.
+# Up to this many tokens torch's operator for the whole layer is faster with any of its kernels. With more tokens or in
+# half precision it must use a fused kernel: the others store all weights and round scores to half precision.
 MAX_NATIVE_TOKENS = 256
 # The operator uses a fused kernel only if head_dim is a multiple of this.
 FUSED_HEAD_DIM = 8
@@ -44,14 +44,13 @@ FUSED_HEAD_DIM = 8
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MultiHeadAttended(Attended):
-    """What a multi-head layer computed: output (*batch, queries, output_dim), and everything else per head.
+    """The record of a multi-head call: the output of the layer, and everything else per head.
 
-    log_mass is (*batch, heads, queries), weights are (*batch, heads, queries, keys).
+    output is (*batch, queries, output_dim), log_mass (*batch, heads, queries), weights (*batch, heads, queries, keys).
 
     Attributes:
-        heads: the record of the heads h_j of eq. 14, whose output is (*batch, heads, queries, value_head_dim). Merge
-            these records to attend over several sets of keys; `layer.join` turns the merged output into that of the
-            layer.
+        heads: the record of the heads h_j of eq. 14, whose output is (*batch, heads, queries, value_head_dim). To
+            attend over several sets of keys, merge these records and pass the merged output to `layer.join`.
 
     >>> import torch, regard
     >>> regard.MultiHeadAttention(12, 3).inspect(torch.randn(2, 5, 12))
@@ -67,19 +66,19 @@ class MultiHeadAttended(Attended):
 
 
 class MultiHeadAttention(nn.Module):
-    """h_j = attend(Wq_j q, Wk_j k, Wv_j v), output = sum_j Wo_j h_j (eq. 14), for any score.
+    """Multi-head attention with any score: h_j = attend(Wq_j q, Wk_j k, Wv_j v), output = sum_j Wo_j h_j (eq. 14).
 
-    The projections of the layer are those of the score: `score="additive"` is eq. 12 with the layer's Wq and Wk and one
-    w per head, and `score="bilinear"` is the scaled dot product, because q'Mk of eq. 10 is one with M = Wq' Wk. A
-    kernel given by name has a learnable bandwidth per head; the flat boxcar has a fixed one. A score given as a module
-    or a callable takes projected heads, (*batch, heads, tokens, head_dim).
+    A score given by name has no projections of its own: `score="additive"` is eq. 12 with the layer's Wq and Wk and one
+    w per head, and `score="bilinear"` is the scaled dot product, because q'Mk of eq. 10 with M = Wq' Wk is a dot
+    product of projected tokens. A kernel given by name has a learnable bandwidth per head; the flat boxcar has a fixed
+    one. A score given as a module or a callable takes projected heads, (*batch, heads, tokens, head_dim).
 
     Inputs are batch first, (*batch, tokens, dim), with any number of batch axes. The batch axes of a mask are (*batch)
     or (*batch, heads): a padding mask with one entry per sequence and key applies to all heads. For `Mask.keep` and
-    `Mask.drop` write m[:, None] for one mask per row of the batch, m[None] for one mask per head.
+    `Mask.drop` pass m[:, None] for one mask per row of the batch, or m[None] for one mask per head.
 
     Args:
-        dim: size of a query, and the default of the other sizes.
+        dim: size of a query.
         heads: number of heads.
         score: a name, a module of `regard.scores`, or any callable.
         key_dim: size of a key; dim by default.
@@ -98,7 +97,7 @@ class MultiHeadAttention(nn.Module):
             derivatives and forward-mode derivatives for every score.
 
     Raises:
-        RegardError: if an argument does not fit.
+        RegardError: if an argument is invalid.
 
     >>> import torch
     >>> layer = MultiHeadAttention(12, 3)
@@ -129,7 +128,7 @@ class MultiHeadAttention(nn.Module):
         position_bias: Callable[[Tensor, Tensor], Tensor] | None = None,
         backend: str = "auto",
     ) -> None:
-        """Check the arguments and draw the weights."""
+        """Check the arguments and initialise the weights."""
         super().__init__()
         check_int("dim", dim)
         check_int("heads", heads)
@@ -187,7 +186,7 @@ class MultiHeadAttention(nn.Module):
             bias of the output projection.
 
         Raises:
-            RegardError: if an argument does not fit, or if the named backend refuses the call.
+            RegardError: if an argument is invalid, or if the named backend refuses the call.
         """
         if group is not None:
             return self.join(self._flatten_groups(self._attend_on_shards(query, key, value, mask, bias, group, order)))
@@ -196,7 +195,7 @@ class MultiHeadAttention(nn.Module):
                 "order",
                 got=f"{order!r} without a group",
                 needed="the process group whose ranks hold the tokens in this order",
-                repair="Pass group= too, or leave order out: without a group, one process holds the whole sequence.",
+                repair="Pass group= too, or leave order out: without a group one process holds the whole sequence.",
             )
         if mask is None and bias is None:
             output = _native_forward(self, query, key, value)
@@ -214,9 +213,9 @@ class MultiHeadAttention(nn.Module):
         *,
         bias: Bias | None = None,
     ) -> MultiHeadAttended:
-        """Return the result of a call as a record that computes weights per head, entropy and more when asked.
+        """Return the result of a call as a record that computes weights per head, entropy and more on demand.
 
-        With kv_heads, each head gets its own copy of the keys, which is memory linear in tokens.
+        If kv_heads < heads, keys and values are repeated for each query head, which takes memory linear in tokens.
 
         Args:
             query: as for `forward`.
@@ -231,7 +230,9 @@ class MultiHeadAttention(nn.Module):
         Raises:
             RegardError: as for `forward`.
         """
-        return self._record(Attended.of(self._call_problem(query, key, value, mask, bias, share=False), self.backend))
+        return self._record(
+            Attended.of(self._call_problem(query, key, value, mask, bias, repeat_kv=True), self.backend)
+        )
 
     def remember(self, key: Tensor, value: Tensor | None = None, mask: Mask | None = None) -> Memory:
         """Project and prepare keys and values once, for any number of recalls.
@@ -245,7 +246,7 @@ class MultiHeadAttention(nn.Module):
             The memory.
 
         Raises:
-            RegardError: if key, value or mask does not fit.
+            RegardError: if key, value or mask is invalid.
         """
         if mask is not None:
             Mask.expect(mask)
@@ -264,12 +265,12 @@ class MultiHeadAttention(nn.Module):
             (*batch, queries, output_dim).
 
         Raises:
-            RegardError: if the memory is not of this layer, or the queries do not fit it.
+            RegardError: if another layer made the memory, or if the queries or the bias do not fit it.
         """
         return self.join(self._flatten_groups(run(self._memory_problem(query, memory, bias), self.backend).output))
 
     def recall_inspect(self, query: Tensor, memory: Memory, *, bias: Bias | None = None) -> MultiHeadAttended:
-        """Return the result of `recall` as a record that computes weights per head: the alignments of a decoder.
+        """Return the result of `recall` as a record that computes weights per head, the alignments of a decoder.
 
         Args:
             query: as for `recall`.
@@ -282,10 +283,10 @@ class MultiHeadAttention(nn.Module):
         Raises:
             RegardError: as for `recall`.
         """
-        return self._record(Attended.of(self._memory_problem(query, memory, bias, share=False), self.backend))
+        return self._record(Attended.of(self._memory_problem(query, memory, bias, repeat_kv=True), self.backend))
 
     def recall_with_weights(self, query: Tensor, memory: Memory, *, bias: Bias | None = None) -> tuple[Tensor, Tensor]:
-        """Return the result of `recall` and all weights, computed together; meant for few queries.
+        """Return the result of `recall` and all weights, computed together. Meant for few queries.
 
         Args:
             query: as for `recall`.
@@ -298,11 +299,11 @@ class MultiHeadAttention(nn.Module):
         Raises:
             RegardError: as for `recall`.
         """
-        heads, weights = with_weights(self._memory_problem(query, memory, bias, share=False), self.backend)
+        heads, weights = with_weights(self._memory_problem(query, memory, bias, repeat_kv=True), self.backend)
         return self.join(heads), weights
 
     def join(self, heads: Tensor) -> Tensor:
-        """Return sum_j Wo_j h_j, as one product over the concatenated heads (eq. 14).
+        """Return sum_j Wo_j h_j, computed as one product of the concatenated heads (eq. 14).
 
         Args:
             heads: (*batch, heads, queries, value_head_dim).
@@ -320,11 +321,11 @@ class MultiHeadAttention(nn.Module):
     def switch_off(self, heads: int | Iterable[int]) -> None:
         """Set the output of heads to 0; the change of the loss shows how much the layer needs them.
 
-        The state is the buffer `head_gate`: (heads,) factors, or None if all heads are on. It is not part of the state
-        dict. Assign any tensor of this shape to it to scale heads or to compute gradients of these factors.
+        The factors of the heads are the buffer `head_gate`, (heads,), or None if all heads are on. It is not part of
+        the state dict. Assign a tensor to it to scale heads or to compute gradients of the factors.
 
         Args:
-            heads: number or numbers of heads.
+            heads: index or indices of heads.
 
         Raises:
             RegardError: if there is no such head.
@@ -335,7 +336,7 @@ class MultiHeadAttention(nn.Module):
         """Undo `switch_off`.
 
         Args:
-            heads: number or numbers of heads; all heads by default.
+            heads: index or indices of heads; all heads by default.
 
         Raises:
             RegardError: if there is no such head.
@@ -346,19 +347,25 @@ class MultiHeadAttention(nn.Module):
     def from_torch(cls, module: nn.MultiheadAttention) -> "MultiHeadAttention":
         """Return a layer with a copy of the weights of an nn.MultiheadAttention.
 
-        The layer takes (batch, tokens, dim), whatever batch_first of the module is; `Mask.from_multihead` converts its
-        masks. For a query without allowed keys every head is 0, where the module returns NaN.
+        The layer takes (batch, tokens, dim), also if the module has batch_first=False. `Mask.from_multihead` converts
+        the masks of the module. For a query without allowed keys every head is 0, where the module returns NaN.
 
         Args:
             module: the module.
 
+        Returns:
+            The layer, with the module's dtype, device, dropout and training mode. Frozen parameters stay frozen.
+
         Raises:
-            RegardError: for another module, and for the options add_bias_kv and add_zero_attn.
+            RegardError: if `module` is another module, or if it has the options add_bias_kv or add_zero_attn.
         """
         return torch_weights.from_torch(cls, module)
 
     def to_torch(self) -> nn.MultiheadAttention:
         """Return an nn.MultiheadAttention with batch_first=True and a copy of the weights.
+
+        Returns:
+            The module, with the layer's dtype, device, dropout and training mode. Frozen parameters stay frozen.
 
         Raises:
             RegardError: if nn.MultiheadAttention cannot compute what this layer computes.
@@ -373,19 +380,19 @@ class MultiHeadAttention(nn.Module):
         mask: Mask | None,
         bias: Bias | None,
         *,
-        share: bool = True,
+        repeat_kv: bool = False,
     ) -> Problem:
-        """Return the problem of one call, from tokens."""
-        if query is None:  # the projections would take None for a call without queries
+        """Return the problem of a call, from tokens that are not projected yet."""
+        if query is None:  # the projections accept None, which `remember` passes
             check_tensor("query", query)
         key = query if key is None else key
         query, key, value = self.input(query, key, key if value is None else value)
         score = self.score
         options = self._options(mask, bias)
-        return self._problem(score.prepare_query(query), score.prepare_key(key), value, options, share)
+        return self._problem(score.prepare_query(query), score.prepare_key(key), value, options, repeat_kv)
 
-    def _memory_problem(self, query: Tensor, memory: Memory, bias: Bias | None, *, share: bool = True) -> Problem:
-        """Return the problem of one recall, from the tokens of its queries."""
+    def _memory_problem(self, query: Tensor, memory: Memory, bias: Bias | None, *, repeat_kv: bool = False) -> Problem:
+        """Return the problem of a recall, from queries that are not projected yet."""
         if query is None:
             check_tensor("query", query)
         query, _, _ = self.input(query, None, None)
@@ -393,18 +400,18 @@ class MultiHeadAttention(nn.Module):
         first = memory.keys - query.shape[-2]
         score, options = self.score, self._options(memory.mask, bias, first, memory.padding_is_zero)
         query, key = score.prepare_query(query, first), to_autocast(memory.key, score)
-        return self._problem(query, key, to_autocast(memory.value), options, share)
+        return self._problem(query, key, to_autocast(memory.value), options, repeat_kv)
 
     def _options(
         self, mask: Mask | None, bias: Bias | None, first_query: int | None = None, padding_is_zero: bool = False
     ) -> Options:
-        """Return the options of one call, with those of the layer."""
+        """Return the options of a call together with those of the layer."""
         dropout = self.dropout if self.training else 0.0
         return Options(mask, bias, self.position_bias, dropout, None, first_query, padding_is_zero)
 
-    def _problem(self, query: Tensor, key: Tensor, value: Tensor, options: Options, share: bool) -> Problem:
-        """Return the problem of prepared heads; without `share`, keys and values are repeated for each query head."""
-        if not share and self.kv_heads != self.heads:
+    def _problem(self, query: Tensor, key: Tensor, value: Tensor, options: Options, repeat_kv: bool) -> Problem:
+        """Return the problem of prepared heads; `repeat_kv` repeats keys and values for each query head."""
+        if repeat_kv and self.kv_heads != self.heads:
             group = self.heads // self.kv_heads
             key, value = (x if x.shape[-3] == self.heads else x.repeat_interleave(group, -3) for x in (key, value))
         check_bias_axes(options.bias, query.ndim)
@@ -422,7 +429,7 @@ class MultiHeadAttention(nn.Module):
         order: str,
     ) -> Tensor:
         """Return the heads of this rank's queries over the keys of all ranks."""
-        from regard.sharding.api import pool_shards  # imported here: most programs have one process
+        from regard.sharding.api import pool_shards  # imported here, because most programs have one process
 
         key = query if key is None else key
         tokens = (query, key, key if value is None else value)
@@ -434,12 +441,12 @@ class MultiHeadAttention(nn.Module):
             group=group,
             order=order,
             project=self.input,
-            pose=grouped_problem,
+            make_problem=grouped_problem,
             backend=self.backend,
         )
 
     def _prepare(self, key: Tensor, value: Tensor | None, first: int) -> tuple[Tensor, Tensor]:
-        """Return what a Memory holds of keys and values from position `first` on."""
+        """Return prepared keys and values, as a Memory stores them; `first` is the position of the first key."""
         value = key if value is None else value
         check_pairs(key, value)
         _, key, value = self.input(None, key, value)
@@ -450,26 +457,27 @@ class MultiHeadAttention(nn.Module):
         return heads if self.kv_heads == self.heads else heads.flatten(-4, -3)
 
     def _record(self, heads: Attended) -> MultiHeadAttended:
-        return MultiHeadAttended(self.join(heads.output), heads.log_mass, heads._sources, heads._has_sink, heads)
+        """Return the record of the layer for the record of its heads."""
+        return MultiHeadAttended(self.join(heads.output), heads.log_mass, heads._problems, heads)
 
     def _check_memory(self, query: Tensor, memory: Memory) -> None:
-        """Raise unless the memory is of this layer, and fits the projected queries as keys do, apart from heads."""
+        """Raise a RegardError unless this layer made the memory and its keys and values fit the projected queries."""
         is_memory = isinstance(memory, Memory) and memory.value.ndim >= 3
         if not is_memory or memory.value.shape[-3:-1] != (self.kv_heads, memory.keys):
             raise RegardError(
                 "memory",
                 got=f"{memory}" if isinstance(memory, Memory) else describe(memory),
                 needed=f"a Memory of this layer, with {self.kv_heads} heads of keys and values",
-                repair="Pass what remember of this layer returned.",
+                repair="Pass the result of remember of this layer.",
             )
         memory.check_owner(self)
         tokens = query, memory.key, memory.value
         if self.kv_heads != self.heads:
-            tokens = tuple(x[..., :1, :, :] for x in tokens)
+            tokens = tuple(x[..., :1, :, :] for x in tokens)  # the numbers of heads differ and are checked above
         check_inputs(*tokens)
 
     def extra_repr(self) -> str:
-        """Return what the submodules do not show."""
+        """Return heads, dropout and backend, which the submodules do not show."""
         backend = "" if self.backend == "auto" else f", backend={self.backend!r}"
         return f"heads={self.heads}, kv_heads={self.kv_heads}, dropout={self.dropout}{backend}"
 
@@ -477,10 +485,10 @@ class MultiHeadAttention(nn.Module):
 def _native_forward(
     layer: MultiHeadAttention, query: Tensor, key: Tensor | None, value: Tensor | None
 ) -> Tensor | None:
-    """Return the output by torch's operator for the whole layer, or None for calls it does not take.
+    """Return the output computed by torch's operator for the whole layer, or None if it cannot be used.
 
-    In evaluation on a GPU short calls are bound by kernel launches, and this operator has fewer of them:
-    `python -m benchmarks --cuda multihead`.
+    In evaluation on a GPU the time of a short call is that of its kernel launches, and this operator has fewer of
+    them: `python -m benchmarks --cuda multihead`.
     """
     if type(query) is not Tensor or query.device.type != NATIVE_DEVICE or is_traced():
         return None
@@ -490,14 +498,14 @@ def _native_forward(
         return None
     if not query.numel() or query.dtype not in FLOATS or not _is_plain_layer(layer):
         return None
-    inner, output, dim = layer.input, layer.output, query.shape[-1]
-    if inner.bias is None or output.bias is None:
+    projection, output, dim = layer.input, layer.output, query.shape[-1]
+    if projection.bias is None or output.bias is None:
         return None
-    weights = inner.weight, inner.bias, output.weight, output.bias
-    for weight in weights:  # a tensor subclass, such as a quantised weight, has no rule for the operator
+    weights = projection.weight, projection.bias, output.weight, output.bias
+    for weight in weights:  # tensor subclasses, such as quantised weights, do not support the operator
         if not is_plain_tensor(weight) or weight.dtype != query.dtype or weight.device != query.device:
             return None
-    if inner.weight.shape != (3 * dim, dim) or output.weight.shape != (dim, dim):
+    if projection.weight.shape != (3 * dim, dim) or output.weight.shape != (dim, dim):
         return None
     needs_fused = query.shape[1] > MAX_NATIVE_TOKENS or query.dtype in (torch.bfloat16, torch.float16)
     if needs_fused and not _is_fused(query, layer.head_dim):
@@ -506,8 +514,8 @@ def _native_forward(
 
 
 def _is_plain_layer(layer: MultiHeadAttention) -> bool:
-    """Return whether a layer computes eq. 14 with scaled dot products, and no hook or subclass changes it."""
-    score, inner, output = layer.score, layer.input, layer.output
+    """Return whether the layer computes eq. 14 with scaled dot products, and no hook or subclass changes it."""
+    score, projection, output = layer.score, layer.input, layer.output
     return (
         is_plain_scaled_dot(score)
         and score.scale is None
@@ -517,11 +525,11 @@ def _is_plain_layer(layer: MultiHeadAttention) -> bool:
         and layer.heads == layer.kv_heads
         and layer.heads % 2 == 0  # nn.MultiheadAttention does not call the operator for odd numbers of heads
         and type(layer).join is MultiHeadAttention.join
-        and type(inner) is QKVProjection
+        and type(projection) is QKVProjection
         and type(output) is nn.Linear
-        and inner.packed
-        and not any("forward" in vars(part) for part in (inner, output))
-        and not has_forward_hooks(inner, output)
+        and projection.packed
+        and not any("forward" in vars(module) for module in (projection, output))
+        and not has_forward_hooks(projection, output)
     )
 
 
@@ -537,62 +545,65 @@ def _is_fused(query: Tensor, head_dim: int) -> bool:
 
 
 def _checked_gate(gate: Tensor, heads: int) -> Tensor:
-    """Return a gate if it has one factor for each head."""
+    """Return the gate, or raise a RegardError unless it has one factor for each head."""
     if isinstance(gate, Tensor) and gate.shape == (heads,):
         return gate
     raise RegardError(
         "head_gate",
         got=describe(gate),
         needed=f"({heads},), one factor for each head",
-        repair="Assign such a tensor, or use switch_off and switch_on.",
+        repair="Assign a tensor of this shape, or use switch_off and switch_on.",
     )
 
 
 def _set_gate(layer: MultiHeadAttention, heads: int | Iterable[int], factor: float) -> None:
-    """Set the factor of some heads; if all factors are 1 the gate is None."""
+    """Set the factor of some heads. The gate becomes None if all factors are 1, unless it is a parameter."""
     indices = _head_indices(heads, layer.heads)
-    if isinstance(layer.head_gate, nn.Parameter):  # it may be in an optimizer, so it is changed in place
+    if isinstance(layer.head_gate, nn.Parameter):  # changed in place, because an optimizer may hold it
         with torch.no_grad():
             layer.head_gate[indices] = factor
         return
     gate = layer.input.matrices()[0].new_ones(layer.heads) if layer.head_gate is None else layer.head_gate.clone()
     gate[indices] = factor
-    if "head_gate" in layer._parameters:  # a parameter that was set to None: make it a buffer again
+    if "head_gate" in layer._parameters:  # a parameter was assigned and then None: make it a buffer again
         del layer.head_gate
         layer.register_buffer("head_gate", None, persistent=False)
     layer.head_gate = None if bool((gate == 1).all()) else gate
 
 
 def _head_indices(heads: Any, count: int) -> list[int]:
+    """Return one or more head indices as a list, or raise a RegardError."""
     indices: list[Any]
     try:
         indices = list(heads)
-    except TypeError:  # not iterable: one number, or refused below
+    except TypeError:  # not iterable: a single index, or an error below
         indices = [heads]
     for head in indices:
         if isinstance(head, bool) or not isinstance(head, Integral) or not -count <= int(head) < count:
             raise RegardError(
                 "heads",
                 got=repr(head),
-                needed=f"numbers of heads, from 0 to {count - 1}",
+                needed=f"indices of heads, from 0 to {count - 1}",
                 repair="Pass for example [0, 2].",
             )
     return [int(head) for head in indices]
 
 
 def _checked_kv_heads(heads: int, kv_heads: int) -> int:
+    """Return kv_heads, or raise a RegardError unless it divides heads."""
     check_int("kv_heads", kv_heads)
     if heads % kv_heads:
         raise RegardError(
             "kv_heads",
             got=f"{kv_heads} for {heads} heads",
-            needed="a divisor of heads: each head of keys and values is shared by equally many query heads",
-            repair="Leave it out for one head of keys and values per query head.",
+            needed="a divisor of heads, so that each head of keys and values has equally many query heads",
+            repair="Leave kv_heads out for one head of keys and values per query head.",
         )
     return kv_heads
 
 
 def _default_head_dim(dim: int, heads: int) -> int:
+    """Return dim / heads, or raise a RegardError unless heads divides dim."""
     if dim % heads:
         raise RegardError(
             "heads",
@@ -604,7 +615,7 @@ def _default_head_dim(dim: int, heads: int) -> int:
 
 
 def _check_position_bias(bias: object, heads: int) -> None:
-    """Raise unless the bias is None or a callable; ALiBi must have a slope for each head."""
+    """Raise a RegardError unless the bias is None or a callable. `Alibi` must have one slope for each head."""
     if bias is not None and (isinstance(bias, type | Tensor) or not callable(bias)):
         raise RegardError(
             "position_bias",

@@ -1,4 +1,4 @@
-"""The projections Wq, Wk and Wv of a multi-head layer, computed as one product where inputs are shared (eq. 14)."""
+"""The projections Wq, Wk and Wv of a multi-head layer (eq. 14), computed as one product for equal inputs."""
 
 from functools import cache
 from pathlib import Path
@@ -27,16 +27,18 @@ from regard.torch_compat import (
 )
 
 NAMES = ("query", "key", "value")
-# Tokens from which training on a CPU is faster if the projected heads are copied to be contiguous: `python -m
-# benchmarks multihead`.
+# Smallest number of tokens for which training on a CPU is faster if the projected heads are copied to be contiguous:
+# `python -m benchmarks multihead`.
 MIN_COPIED_TOKENS = 1024
-# Multiplications from which oneDNN pays for an evaluation on an AMD processor; a length that it has not met yet costs
-# it half a millisecond once. `python -m benchmarks multihead`.
+# Smallest number of multiplications for which oneDNN is used in evaluation on an AMD processor. The first call with a
+# new length costs oneDNN half a millisecond. `python -m benchmarks multihead`.
 MIN_ONEDNN_WORK = 2**25
 
 
 class QKVProjection(nn.Module):
-    """Wq q, Wk k and Wv v of eq. 14 for all heads; inputs and heads may have any sizes.
+    """The projections Wq q, Wk k and Wv v of eq. 14 for all heads.
+
+    Query, key and value may have different sizes, numbers of heads and sizes of a head.
 
     Args:
         inputs: sizes of query, key and value.
@@ -45,9 +47,12 @@ class QKVProjection(nn.Module):
         bias: whether the projections have biases.
 
     Attributes:
-        weight: (sum of outputs, dim), the rows of Wq, Wk and Wv in this order, if all inputs have one size.
-        query_weight: (query outputs, query size), if inputs have different sizes; so are `key_weight` and
-            `value_weight`.
+        outputs: numbers of outputs for query, key and value: heads times head_dims.
+        packed: whether all inputs have the same size, so that `weight` holds all three matrices.
+        weight: (sum of outputs, input), the rows of Wq, Wk and Wv in this order. Only if `packed`.
+        query_weight: Wq, (outputs[0], inputs[0]). Only if not `packed`.
+        key_weight: Wk, (outputs[1], inputs[1]). Only if not `packed`.
+        value_weight: Wv, (outputs[2], inputs[2]). Only if not `packed`.
         bias: (sum of outputs), in the same order, or None.
     """
 
@@ -58,12 +63,12 @@ class QKVProjection(nn.Module):
     def __init__(
         self, inputs: tuple[int, int, int], heads: tuple[int, int, int], head_dims: tuple[int, int, int], bias: bool
     ) -> None:
-        """Draw the weights as nn.MultiheadAttention does."""
+        """Initialise the weights as nn.MultiheadAttention does."""
         super().__init__()
         self.inputs = inputs
         self.heads = heads
         self.head_dims = head_dims
-        self.outputs = tuple(number * size for number, size in zip(heads, head_dims, strict=True))
+        self.outputs = tuple(num_heads * size for num_heads, size in zip(heads, head_dims, strict=True))
         self.packed = len(set(inputs)) == 1
         if self.packed:
             self.weight = nn.Parameter(torch.empty(sum(self.outputs), inputs[0]))
@@ -89,16 +94,16 @@ class QKVProjection(nn.Module):
         Every projection goes through this method, so that forward hooks always run; torch.nn.utils.prune needs them.
 
         Args:
-            query: (*batch, queries, query size), or None in `remember`, which has no queries.
-            key: (*batch, keys, key size), or None in `recall`, which has only queries.
-            value: (*batch, keys, value size), or None as the key.
+            query: (*batch, queries, inputs[0]), or None in `remember`, which has no queries.
+            key: (*batch, keys, inputs[1]), or None in `recall`, which has only queries.
+            value: (*batch, keys, inputs[2]), or None if key is None.
 
         Returns:
-            (*batch, heads, tokens, head_dim) for each input, None for None. Inputs that are the same tensor are views
-            of one product.
+            (*batch, heads, tokens, head_dim) for each input, None for None. If key and value, or all three inputs, are
+            the same tensor, their projections are views of one product.
 
         Raises:
-            RegardError: if tokens do not fit the weights or one another.
+            RegardError: if the tokens do not fit the weights or each other.
         """
         if query is not None and self.packed and query is key and key is value:
             weight = self.weight
@@ -113,51 +118,56 @@ class QKVProjection(nn.Module):
         return query, key, value
 
     def matrices(self) -> tuple[Tensor, ...]:
-        """Return Wq, Wk and Wv, (output, input) each."""
+        """Return Wq, Wk and Wv, (outputs[i], inputs[i]) for input i."""
         if self.packed:
             return self.weight.split_with_sizes(self.outputs)
         return self.query_weight, self.key_weight, self.value_weight
 
     def split(self, projected: Tensor, first: int = 0) -> list[Tensor]:
-        """Return the projected inputs of one product, (*batch, heads, tokens, head_dim) each.
+        """Split a product into the heads of each input.
 
         Args:
-            projected: (*batch, tokens, outputs).
-            first: number of the first input in the product: 0 for the query, 1 for the key.
+            projected: (*batch, tokens, outputs of the inputs from `first` on).
+            first: index of the first input in the product: 0 for the query, 1 for the key.
+
+        Returns:
+            For each input (*batch, heads, tokens, head_dim).
         """
         heads, sizes = self.heads[first:], self.head_dims[first:]
         if sizes.count(sizes[0]) == len(sizes):
-            whole = projected.view(*projected.shape[:-1], sum(heads), sizes[0])
+            all_heads = projected.view(*projected.shape[:-1], sum(heads), sizes[0])
             is_copied = projected.requires_grad and _is_long_on_cpu(projected)
-            if is_copied or not projected.requires_grad:  # one transpose for all inputs: fewer calls
-                moved = whole.transpose(-3, -2)
-                return list((moved.contiguous() if is_copied else moved).split_with_sizes(heads, -3))
-            # Transpose last, so that the backward pass joins the gradients in the layout of the product.
-            return [part.transpose(-3, -2) for part in whole.split_with_sizes(heads, -2)]
+            if is_copied or not projected.requires_grad:  # one transpose for all inputs is faster than one for each
+                transposed = all_heads.transpose(-3, -2)
+                return list((transposed.contiguous() if is_copied else transposed).split_with_sizes(heads, -3))
+            # Transpose last, so that the backward pass concatenates the gradients in the layout of the product.
+            return [part.transpose(-3, -2) for part in all_heads.split_with_sizes(heads, -2)]
         parts = projected.split_with_sizes(self.outputs[first:], -1)
         return [_split_heads(*part) for part in zip(parts, heads, sizes, strict=True)]
 
     def _project(self, index: int, tokens: Tensor) -> Tensor:
+        """Return the heads of one input: 0 is the query, 1 the key, 2 the value."""
         weight = self.weight if self.packed else getattr(self, f"{NAMES[index]}_weight")
         self._check(index, tokens, weight)
-        first, count, bias = sum(self.outputs[:index]), self.outputs[index], self.bias
+        start, outputs, bias = sum(self.outputs[:index]), self.outputs[index], self.bias
         if self.packed:
-            weight = weight.narrow(0, first, count)
-        projected = linear(tokens, weight, None if bias is None else bias.narrow(0, first, count))
+            weight = weight.narrow(0, start, outputs)
+        projected = linear(tokens, weight, None if bias is None else bias.narrow(0, start, outputs))
         return _split_heads(projected, self.heads[index], self.head_dims[index])
 
     def _project_key_value(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the heads of keys and values, by one product if they are the same tensor."""
         if not (self.packed and key is value):
             return self._project(1, key), self._project(2, value)
         weight = self.weight
         self._check(1, key, weight)
-        first = self.outputs[0]
-        bias = None if self.bias is None else self.bias[first:]
-        key, value = self.split(linear(key, weight[first:], bias), 1)
+        start = self.outputs[0]
+        bias = None if self.bias is None else self.bias[start:]
+        key, value = self.split(linear(key, weight[start:], bias), 1)
         return key, value
 
     def _check(self, index: int, tokens: Tensor, weight: Tensor) -> None:
-        """Raise unless tokens fit the weights."""
+        """Raise a RegardError unless the tokens of one input fit the weights."""
         name, size = NAMES[index], self.inputs[index]
         if isinstance(tokens, Tensor) and (is_strided_nested(tokens) or tokens.layout is not torch.strided):
             check_tensor(name, tokens)
@@ -165,7 +175,7 @@ class QKVProjection(nn.Module):
             raise RegardError(
                 name,
                 got=describe(tokens),
-                needed=f"(*batch, tokens, {size}), as this layer was built",
+                needed=f"(*batch, tokens, {size}), the size for which this layer was built",
                 repair=f"Pass tokens of size {size}, or build the layer with other sizes (dim, key_dim, value_dim).",
             )
         if tokens.device != weight.device:
@@ -189,24 +199,41 @@ class QKVProjection(nn.Module):
 
 
 def linear(tokens: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Return tokens (*batch, tokens, dim) times weight (outputs, dim), plus bias (outputs)."""
-    if _is_for_onednn(tokens, weight, bias):
+    """Return functional.linear(tokens, weight, bias), computed by oneDNN where that is faster.
+
+    Args:
+        tokens: (*batch, tokens, dim).
+        weight: (outputs, dim).
+        bias: (outputs), or None.
+
+    Returns:
+        (*batch, tokens, outputs).
+    """
+    if _is_faster_by_onednn(tokens, weight, bias):
         return onednn_linear(tokens, weight, bias)
     return functional.linear(tokens, weight, bias)
 
 
 def apply_linear(module: nn.Module, tokens: Tensor) -> Tensor:
-    """Return module(tokens) for a module that was nn.Linear, and may have been replaced, patched or given hooks."""
-    is_fit = type(module) is nn.Linear and _is_for_onednn(tokens, module.weight, module.bias)
-    if is_fit and "forward" not in vars(module) and not has_forward_hooks(module):
+    """Return module(tokens), computed by oneDNN where that is faster.
+
+    Args:
+        module: an nn.Linear without hooks, or any module that the user has put in its place.
+        tokens: (*batch, tokens, dim).
+
+    Returns:
+        (*batch, tokens, outputs).
+    """
+    can_use_onednn = type(module) is nn.Linear and _is_faster_by_onednn(tokens, module.weight, module.bias)
+    if can_use_onednn and "forward" not in vars(module) and not has_forward_hooks(module):
         return onednn_linear(tokens, module.weight, module.bias)
     return module(tokens)
 
 
-def _is_for_onednn(tokens: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
-    """Return whether oneDNN computes the product as torch would, and faster.
+def _is_faster_by_onednn(tokens: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    """Return whether oneDNN supports a product and computes it faster than functional.linear.
 
-    torch multiplies float32 by MKL, which on AMD's processors takes up to twice as long as oneDNN.
+    torch multiplies float32 matrices by MKL, which takes up to twice as long as oneDNN on an AMD processor.
     """
     if torch.compiler.is_compiling() or tokens.numel() * weight.shape[0] < MIN_ONEDNN_WORK or not is_amd_cpu():
         return False
@@ -217,15 +244,15 @@ def _is_for_onednn(tokens: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
         is_strided_float = x.dtype == torch.float32 and x.device.type == "cpu" and x.layout == torch.strided
         if not is_strided_float or not is_plain_tensor(x):
             return False
-    is_bias_fit = bias is None or (bias.shape == weight.shape[:1] and bias.is_contiguous())
-    return is_bias_fit and tokens.shape[-1] == weight.shape[-1] and has_onednn_linear()
+    is_bias_supported = bias is None or (bias.shape == weight.shape[:1] and bias.is_contiguous())
+    return is_bias_supported and tokens.shape[-1] == weight.shape[-1] and has_onednn_linear()
 
 
 @cache
 def is_amd_cpu() -> bool:
-    """Return whether the processor is one of AMD's, as far as the system tells."""
-    facts = Path("/proc/cpuinfo")
-    return facts.exists() and "AuthenticAMD" in facts.read_text()
+    """Return whether the processor is made by AMD; False where /proc/cpuinfo does not exist."""
+    cpuinfo = Path("/proc/cpuinfo")
+    return cpuinfo.exists() and "AuthenticAMD" in cpuinfo.read_text()
 
 
 def _split_heads(tokens: Tensor, heads: int, size: int) -> Tensor:
@@ -234,7 +261,7 @@ def _split_heads(tokens: Tensor, heads: int, size: int) -> Tensor:
 
 
 def _is_long_on_cpu(tokens: Tensor) -> bool:
-    """Return whether copying (*batch, tokens, dim) pays; a compiled program must not depend on the length."""
-    if tokens.device.type != "cpu" or torch.compiler.is_compiling():
+    """Return whether tokens (*batch, tokens, dim) are on a CPU and at least MIN_COPIED_TOKENS."""
+    if tokens.device.type != "cpu" or torch.compiler.is_compiling():  # a compiled program must accept every length
         return False
     return tokens.shape[-2] >= MIN_COPIED_TOKENS

@@ -1,4 +1,4 @@
-"""Weights to and from nn.MultiheadAttention."""
+"""Conversion of weights between `MultiHeadAttention` and nn.MultiheadAttention."""
 
 from typing import TYPE_CHECKING
 
@@ -14,9 +14,17 @@ if TYPE_CHECKING:
 
 
 def from_torch(cls: "type[MultiHeadAttention]", module: nn.MultiheadAttention) -> "MultiHeadAttention":
-    """A layer of the given class with a copy of the module's weights, dtype, device, dropout and mode.
+    """Return a layer with a copy of the weights of an nn.MultiheadAttention.
 
-    What was frozen stays frozen.
+    Args:
+        cls: the class of the layer.
+        module: the module.
+
+    Returns:
+        The layer, with the module's dtype, device, dropout and training mode. Frozen parameters stay frozen.
+
+    Raises:
+        RegardError: if `module` is another module, or if it has the options add_bias_kv or add_zero_attn.
     """
     _check_module(module)
     layer = cls(
@@ -28,13 +36,23 @@ def from_torch(cls: "type[MultiHeadAttention]", module: nn.MultiheadAttention) -
         dropout=module.dropout,
     )
     layer.to(module.out_proj.weight).train(module.training)
-    _copy(_tensors(module), _own_tensors(layer))
-    _freeze(_parameters(module), _own_parameters(layer))
+    _copy(_module_tensors(module), _layer_tensors(layer))
+    _copy_requires_grad(_module_parameters(module), _layer_parameters(layer))
     return layer
 
 
 def to_torch(layer: "MultiHeadAttention") -> nn.MultiheadAttention:
-    """The module that computes what the layer does."""
+    """Return an nn.MultiheadAttention with batch_first=True and a copy of the weights of a layer.
+
+    Args:
+        layer: the layer.
+
+    Returns:
+        The module, with the layer's dtype, device, dropout and training mode. Frozen parameters stay frozen.
+
+    Raises:
+        RegardError: if nn.MultiheadAttention cannot compute what the layer computes.
+    """
     _check_layer(layer)
     dim, key_dim, value_dim = layer.input.inputs
     module = nn.MultiheadAttention(
@@ -47,94 +65,106 @@ def to_torch(layer: "MultiHeadAttention") -> nn.MultiheadAttention:
         batch_first=True,
     )
     module.to(layer.output.weight).train(layer.training)
-    _copy(_own_tensors(layer), _tensors(module))
-    _freeze(_own_parameters(layer), _parameters(module))
+    _copy(_layer_tensors(layer), _module_tensors(module))
+    _copy_requires_grad(_layer_parameters(layer), _module_parameters(module))
     return module
 
 
-def _tensors(module: nn.MultiheadAttention) -> list[Tensor]:
-    """Wq, Wk, Wv, Wo and the biases, in this order."""
+def _module_tensors(module: nn.MultiheadAttention) -> list[Tensor]:
+    """Return Wq, Wk, Wv, Wo and the biases of a module, in this order."""
     packed = module.in_proj_weight
     inputs = (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight) if packed is None else packed.chunk(3)
     biases = (module.in_proj_bias, module.out_proj.bias)
     return [*inputs, module.out_proj.weight, *(bias for bias in biases if bias is not None)]
 
 
-def _own_tensors(layer: "MultiHeadAttention") -> list[Tensor]:
-    """The layer's, in the same order."""
+def _layer_tensors(layer: "MultiHeadAttention") -> list[Tensor]:
+    """Return Wq, Wk, Wv, Wo and the biases of a layer, in this order."""
     biases = (layer.input.bias, layer.output.bias)
     return [*layer.input.matrices(), layer.output.weight, *(bias for bias in biases if bias is not None)]
 
 
-def _parameters(module: nn.MultiheadAttention) -> list[Tensor | None]:
-    """The tensors that learn, or not, as they are kept: packed, or each of Wq, Wk, Wv."""
+def _module_parameters(module: nn.MultiheadAttention) -> list[Tensor | None]:
+    """Return the parameters of a module: the packed weight or Wq, Wk and Wv, the input bias, Wo, the output bias."""
     inputs = (module.in_proj_weight, module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
-    kept = [weight for weight in inputs if weight is not None]
-    return [*kept, module.in_proj_bias, module.out_proj.weight, module.out_proj.bias]
+    weights = [weight for weight in inputs if weight is not None]
+    return [*weights, module.in_proj_bias, module.out_proj.weight, module.out_proj.bias]
 
 
-def _own_parameters(layer: "MultiHeadAttention") -> list[Tensor | None]:
-    """The layer's, in the same order."""
-    inner, output = layer.input, layer.output
-    kept = [inner.weight] if inner.packed else [inner.query_weight, inner.key_weight, inner.value_weight]
-    return [*kept, inner.bias, output.weight, output.bias]
+def _layer_parameters(layer: "MultiHeadAttention") -> list[Tensor | None]:
+    """Return the parameters of a layer, in the order of `_module_parameters`."""
+    projection, output = layer.input, layer.output
+    if projection.packed:
+        weights = [projection.weight]
+    else:
+        weights = [projection.query_weight, projection.key_weight, projection.value_weight]
+    return [*weights, projection.bias, output.weight, output.bias]
 
 
-def _freeze(sources: list[Tensor | None], targets: list[Tensor | None]) -> None:
+def _copy_requires_grad(sources: list[Tensor | None], targets: list[Tensor | None]) -> None:
+    """Set requires_grad of each target to that of its source; None is a bias that does not exist."""
     for source, target in zip(sources, targets, strict=True):
         if source is not None and target is not None:
             target.requires_grad_(source.requires_grad)
 
 
 def _copy(sources: list[Tensor], targets: list[Tensor]) -> None:
+    """Copy the values of each source into its target."""
     with torch.no_grad():
         for source, target in zip(sources, targets, strict=True):
             target.copy_(source)
 
 
 def _check_module(module: nn.MultiheadAttention) -> None:
+    """Raise a RegardError unless a layer can compute what the module computes."""
     if not isinstance(module, nn.MultiheadAttention):
         raise RegardError(
             "module",
             got=type(module).__name__,
             needed="an nn.MultiheadAttention",
-            repair="Copy other weights by hand: layer.input holds Wq, Wk, Wv, layer.output is a linear layer.",
+            repair="Copy the weights yourself: layer.input holds Wq, Wk and Wv, and layer.output is a linear layer.",
         )
-    for option, used in (("add_bias_kv", module.bias_k is not None), ("add_zero_attn", module.add_zero_attn)):
-        if used:
+    for option, is_used in (("add_bias_kv", module.bias_k is not None), ("add_zero_attn", module.add_zero_attn)):
+        if is_used:
             raise RegardError(
                 "module",
                 got=f"{option}=True",
-                needed="keys and values that come from the inputs alone: this option invents one more key",
-                repair="Append that key yourself; for a key that takes mass and gives 0, see ScaledDot(sink=heads).",
+                needed="keys and values that come from the inputs only; this option adds one more key",
+                repair="Append that key yourself; ScaledDot(sink=heads) adds a key whose value is 0.",
             )
 
 
-def _does_as(module: nn.Module, kind: type[nn.Module]) -> bool:
-    """Whether a module is called as that kind is; a parametrised one has a class of its own and the same forward."""
+def _has_forward_of(module: nn.Module, kind: type[nn.Module]) -> bool:
+    """Return whether a module runs the forward method of `kind`, as a parametrised subclass of it does."""
     return isinstance(module, kind) and type(module).forward is kind.forward and "forward" not in vars(module)
 
 
 def _check_layer(layer: "MultiHeadAttention") -> None:
+    """Raise a RegardError unless nn.MultiheadAttention can compute what the layer computes."""
+    difference = _find_difference(layer)
+    if difference is not None:
+        raise RegardError(
+            "to_torch",
+            got=difference,
+            needed="what nn.MultiheadAttention supports: scaled dot products, heads of size dim / heads, an output of "
+            "size dim, and all heads on",
+            repair="Merge adapters into the weights first, and call layer.switch_on() if heads are off. Otherwise keep "
+            "this layer.",
+        )
+
+
+def _find_difference(layer: "MultiHeadAttention") -> str | None:
+    """Describe the first property of a layer that nn.MultiheadAttention does not support, or return None."""
+    if not (_has_forward_of(layer.input, QKVProjection) and _has_forward_of(layer.output, nn.Linear)):
+        return "an input or output projection that was replaced, for example by an adapter"
     score, dim = layer.score, layer.input.inputs[0]
-    plain = is_plain_scaled_dot(score) and score.scale is None
-    linear = _does_as(layer.output, nn.Linear) and _does_as(layer.input, QKVProjection)
-    wider = layer.heads * layer.head_dim != dim or (linear and layer.output.out_features != dim)
-    reasons = {
-        "an input or output that another module has taken the place of, as an adapter does": not linear,
-        f"score {score}": not plain,
-        f"kv_heads={layer.kv_heads} for {layer.heads} heads": layer.kv_heads != layer.heads,
-        "sizes other than dim / heads for each head and dim for the output": wider
-        or layer.value_head_dim != layer.head_dim,
-        "a position_bias": layer.position_bias is not None,
-        "heads that are switched off": layer.head_gate is not None,
-    }
-    for got, holds in reasons.items():
-        if holds:
-            raise RegardError(
-                "to_torch",
-                got=got,
-                needed="what nn.MultiheadAttention can do: scaled dot products of dim / heads entries, all heads on",
-                repair="Keep this layer, or build one that has the plain form (layer.switch_on() for its heads; "
-                "merge an adapter into its weights first).",
-            )
+    if not is_plain_scaled_dot(score) or score.scale is not None:
+        return f"score {score}"
+    if layer.kv_heads != layer.heads:
+        return f"kv_heads={layer.kv_heads} for {layer.heads} heads"
+    has_default_sizes = layer.heads * layer.head_dim == layer.heads * layer.value_head_dim == dim
+    if not has_default_sizes or layer.output.out_features != dim:
+        return "sizes other than dim / heads for each head and dim for the output"
+    if layer.position_bias is not None:
+        return "a position_bias"
+    return "heads that are switched off" if layer.head_gate is not None else None

@@ -1,4 +1,4 @@
-"""Masks: who may attend to whom, in words that cannot be read backwards."""
+"""Masks: which keys each query may attend to."""
 
 from regard.masks.mask import Mask
 

@@ -1,10 +1,10 @@
-"""A mask on the sizes of one call: what backends ask, tile by tile.
+"""Masks bound to the sizes of one call. Backends read them tile by tile.
 
-The set is closed: the leaves `Band`, `Dense`, `Lengths` and `SameDocument`, joined by `And`, `Or` and `Not`. Every
-tensor has one axis for each batch axis and two more, of size 1 where it is shared, so that one leading axis can be
-added to all of them (torch.vmap).
+A bound mask is a tree: its leaves are `Band`, `Dense`, `Lengths` and `SameDocument`, its inner nodes `And`, `Or` and
+`Not`. Every tensor has one axis for each batch axis and two more; a shared axis has size 1. All tensors therefore have
+the same rank, and torch.vmap can add one leading axis to each of them.
 """
-# ruff: noqa: D102 - the methods are described once, on `BoundMask`
+# ruff: noqa: D102 - the methods are documented once, on `BoundMask`
 
 import json
 from abc import ABC, abstractmethod
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from regard.checks import Rows
 from regard.torch_compat import (
     call_for_reuse,
     call_outside_modes,
@@ -26,33 +27,37 @@ from regard.torch_compat import (
 )
 
 T = TypeVar("T")
-Rows = slice | Tensor
-"""Positions along an axis: a slice with start and stop, or an int64 tensor."""
-# Rows of a bias begin at multiples of so many numbers; otherwise the CUDA kernels of torch copy it on every call.
+# The rows of a padding bias are aligned to this many elements; otherwise torch's CUDA kernels copy it on every call.
 ALIGNMENT = 8
-# Entries of one cache. A decoder asks for one more key at each step, so old entries are of no use.
+# Largest number of entries in a cache. A decoder adds a key in each step, so older entries are not used again.
 MAX_CACHED = 8
+# On this type of device, cached tensors are not shared between streams.
 DEVICE_WITH_STREAMS = "cuda"
 
 
 class BoundMask(ABC):
-    """A mask on the sizes of one call; True means "may attend"."""
+    """A mask bound to the sizes of one call; True means "may attend"."""
 
     __slots__ = ()
 
     @property
     def is_causal(self) -> bool:
-        """Whether query i may attend to exactly the keys 0..i, as the causal mode of torch's kernels has it."""
+        """Whether query i may attend to exactly the keys 0 to i, as with `is_causal` of torch's kernels."""
         return False
 
     @property
     @abstractmethod
     def varies_by_query(self) -> bool:
-        """Whether queries differ; False for a condition on keys alone."""
+        """Whether the allowed keys depend on the query; False for a condition on keys alone."""
 
     @abstractmethod
     def tile(self, rows: Rows, cols: Rows, device: torch.device) -> Tensor:
-        """Return which keys `cols` the queries `rows` may attend to.
+        """Return which of the keys `cols` the queries `rows` may attend to.
+
+        Args:
+            rows: positions of queries.
+            cols: positions of keys.
+            device: the device of the result.
 
         Returns:
             bool, broadcastable to (*batch, rows, cols); a shared axis keeps size 1.
@@ -60,25 +65,40 @@ class BoundMask(ABC):
 
     @abstractmethod
     def coverage(self, rows: slice, cols: slice) -> bool | None:
-        """Return True if the whole tile is allowed, False if none of it is, None if it is mixed or unknown.
+        """Return whether a tile is allowed.
 
-        Reads values of CPU tensors, so call it inside an operator and never in a traced function. Values on a GPU are
-        not read, because that would wait for the GPU.
+        Reads the values of CPU tensors, so call it inside an operator and never in a traced function. Values on a GPU
+        are not read, because that would wait for the GPU.
+
+        Args:
+            rows: positions of queries.
+            cols: positions of keys.
+
+        Returns:
+            True if every pair is allowed, False if no pair is, None if the tile is mixed or not known.
         """
 
     @abstractmethod
     def restrict(self, rows: slice, cols: slice) -> "BoundMask":
-        """Return the mask of the queries `rows` and the keys `cols`, both counted from 0."""
+        """Return the mask of a block: the queries `rows` and the keys `cols`, both renumbered from 0."""
 
     def padding(self, keys: int, device: torch.device) -> "Padding | None":
-        """Return the keys that a condition on keys alone hides from every query; None if there is no condition."""
+        """Return the keys that a condition on keys alone hides from every query.
+
+        Args:
+            keys: number of keys.
+            device: device of the result.
+
+        Returns:
+            The padding, or None if the mask has no condition on keys alone.
+        """
         return None if self.varies_by_query else self._padding(keys, device)
 
     def _padding(self, keys: int, device: torch.device) -> "Padding":
         return Padding(self.tile(slice(0, 1), slice(0, keys), device).mT)
 
     def parts(self) -> list[Any]:
-        """Return the fields: masks, tensors, and numbers or None."""
+        """Return the fields: masks, tensors, numbers and None."""
         return [getattr(self, field.name) for field in fields(self) if field.init]  # pyrefly: ignore
 
     def tensors(self) -> list[Tensor]:
@@ -92,7 +112,7 @@ class BoundMask(ABC):
         return found
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Self:
-        """Return the same mask with every tensor changed."""
+        """Return the same mask with `change` applied to every tensor."""
         changed: list[Any] = []
         for part in self.parts():
             if isinstance(part, Tensor):
@@ -103,7 +123,9 @@ class BoundMask(ABC):
 
 
 class Padding:
-    """Keys that no query may attend to, and what kernels need to know of them.
+    """The keys that no query may attend to.
+
+    Tensors that backends derive from the padding are computed once.
 
     Attributes:
         real: bool (*batch or 1, keys, 1), False at padding.
@@ -112,37 +134,48 @@ class Padding:
     __slots__ = ("_cache", "real")
 
     def __init__(self, real: Tensor) -> None:
-        """Compute nothing yet."""
         self.real = real
         self._cache: dict[Any, Any] = {}
 
     def zero(self, tokens: Tensor) -> Tensor:
-        """Return tokens (*batch, keys, dim) with 0 at padding.
+        """Return tokens with 0 at padding.
 
-        Tokens that several batch elements share become 0 only if they are padding in all of them. Multiplying by 0
-        would not do, because a projection may have turned finite padding into infinity.
+        Tokens that several batch elements share are set to 0 only if they are padding in all of these elements.
+
+        Args:
+            tokens: (*batch, keys, dim).
+
+        Returns:
+            (*batch, keys, dim).
         """
         real, missing = self.real, tokens.ndim - self.real.ndim
-        if missing:  # a mask without batch axes of its own is shared by the whole batch
+        if missing:  # the mask has no batch axes, because the whole batch shares it
             real = real.reshape((1,) * missing + real.shape)
-        sizes, own = tokens.shape, real.shape
+        token_sizes, mask_sizes = tokens.shape, real.shape
         for axis in range(tokens.ndim - 2):
-            if sizes[axis] == 1 < own[axis]:
+            if token_sizes[axis] == 1 < mask_sizes[axis]:
                 real = real.amax(axis, keepdim=True)
-        # A tensor, because torch.where would make one of a number on every call.
+        # Cache the 0 as a tensor, because torch.where would convert a number on every call.
         zero = computed_once(self._cache, "zero", lambda: self.real.new_zeros((), dtype=torch.float32))
+        # Not a product with 0, because a projection may have turned finite padding into infinity.
         return torch.where(real, tokens, zero)
 
     def bias(self, dtype: torch.dtype) -> Tensor:
-        """Return 0 for real keys and minus infinity for padding, (*batch or 1, 1, keys)."""
+        """Return a bias that hides padding: 0 for real keys, minus infinity for padding, (*batch or 1, 1, keys)."""
         return computed_once(self._cache, dtype, lambda: self._new_bias(dtype))
 
-    def empty(self) -> Tensor | None:
-        """Return which examples have padding only, bool (*batch or 1, 1, 1); None if it is known that none has."""
-        empty, has_any = computed_once(self._cache, "empty", self._find_empty)
-        return empty if has_any else None
+    def empty_examples(self) -> Tensor | None:
+        """Return which examples have no real key.
 
-    def _find_empty(self) -> tuple[Tensor, bool]:
+        Returns:
+            bool (*batch or 1, 1, 1), or None if every example is known to have a real key. On a GPU and while a call is
+            traced it is not known, because the values are not read.
+        """
+        empty, may_have_any = computed_once(self._cache, "empty", self._find_empty_examples)
+        return empty if may_have_any else None
+
+    def _find_empty_examples(self) -> tuple[Tensor, bool]:
+        """Return which examples have no real key, and whether there may be any."""
         empty = ~self.real.any(-2, keepdim=True)
         return empty, not can_read_values(empty) or bool(empty.any())
 
@@ -155,7 +188,7 @@ class Padding:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Band(BoundMask):
-    """Allowed where low <= key position - query index <= high; None is unbounded."""
+    """Allowed where low <= key index - query index <= high; None is unbounded."""
 
     low: int | None
     high: int | None
@@ -165,11 +198,11 @@ class Band(BoundMask):
         if self.low is not None or self.high is None:
             return False
         if is_exporting():
-            # One exported program serves every length, so sizes that happen to be equal must not decide.
+            # One exported program must accept every length, so sizes that are equal by chance must not decide.
             from torch.fx.experimental.symbolic_shapes import statically_known_true
 
             return statically_known_true(self.high == 0)
-        # A branch, because with symbolic sizes the comparison is symbolic too, and kernels need True or False.
+        # An if statement, because the comparison of symbolic sizes is symbolic, too, and kernels need a bool.
         if self.high == 0:  # noqa: SIM103
             return True
         return False
@@ -187,12 +220,13 @@ class Band(BoundMask):
         return above if self.high is None else above & (key <= query + self.high)
 
     def coverage(self, rows: slice, cols: slice) -> bool | None:
-        nearest, farthest = cols.start - (rows.stop - 1), (cols.stop - 1) - rows.start
-        low = nearest if self.low is None else self.low
-        high = farthest if self.high is None else self.high
-        if max(low, nearest) > min(high, farthest):
+        # The bounds of key index - query index in the tile.
+        smallest, largest = cols.start - (rows.stop - 1), (cols.stop - 1) - rows.start
+        low = smallest if self.low is None else self.low
+        high = largest if self.high is None else self.high
+        if max(low, smallest) > min(high, largest):
             return False
-        return True if low <= nearest and farthest <= high else None
+        return True if low <= smallest and largest <= high else None
 
     def restrict(self, rows: slice, cols: slice) -> BoundMask:
         shift = rows.start - cols.start
@@ -201,17 +235,19 @@ class Band(BoundMask):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dense(BoundMask):
-    """Allowed where a matrix says so; allowed: bool (*batch or 1, queries or 1, keys or 1).
+    """Allowed where a matrix is True.
 
-    cache: of tensors derived from the matrix; None if the matrix belongs to the caller, who may change it.
+    Attributes:
+        allowed: bool (*batch or 1, queries or 1, keys or 1).
+        cache: tensors derived from the matrix; None if the caller may change the matrix.
     """
 
     allowed: Tensor
     cache: dict[Any, Any] | None = field(default=None, init=False)
 
     @classmethod
-    def of_copy(cls, allowed: Tensor) -> "Dense":
-        """Return the mask of a matrix that never changes."""
+    def of_constant(cls, allowed: Tensor) -> "Dense":
+        """Return the mask of a matrix that never changes, with a cache of derived tensors."""
         mask = cls(allowed)
         object.__setattr__(mask, "cache", {})
         return mask
@@ -229,8 +265,8 @@ class Dense(BoundMask):
         tile = self.tile(rows, cols, self.allowed.device)
         if not tile.numel():
             return True
-        low, high = (bool(end) for end in tile.aminmax())
-        return low if low == high else None
+        all_allowed, any_allowed = (bool(extreme) for extreme in tile.aminmax())
+        return all_allowed if all_allowed == any_allowed else None
 
     def padding(self, keys: int, device: torch.device) -> Padding | None:
         if self.varies_by_query or self.cache is None:
@@ -243,9 +279,11 @@ class Dense(BoundMask):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lengths(BoundMask):
-    """Allowed where the key position is below a length; lengths: integer (*batch or 1, queries or 1, 1).
+    """Allowed where the key position is less than a length.
 
-    The tensor never changes. cache: of tensors derived from it.
+    Attributes:
+        lengths: integer (*batch or 1, queries or 1, 1); never changes.
+        cache: tensors derived from the lengths.
     """
 
     lengths: Tensor
@@ -262,7 +300,7 @@ class Lengths(BoundMask):
         lengths = _pick(self.lengths, -2, rows)
         if lengths.device.type != "cpu" or lengths.numel() == 0:
             return None
-        shortest, longest = (int(end) for end in lengths.aminmax())
+        shortest, longest = (int(extreme) for extreme in lengths.aminmax())
         return True if cols.stop <= shortest else False if cols.start >= longest else None
 
     def padding(self, keys: int, device: torch.device) -> Padding | None:
@@ -271,13 +309,18 @@ class Lengths(BoundMask):
         return computed_once(self.cache, "padding", lambda: self._padding(keys, device))
 
     def restrict(self, rows: slice, cols: slice) -> BoundMask:
-        # As int64, because an unsigned length minus the first position may be below 0.
-        return Lengths(_narrow(self.lengths, -2, rows).long() - cols.start)
+        # Convert to int64, because the difference may be negative and the lengths may be unsigned.
+        return Lengths(_pick(self.lengths, -2, rows).long() - cols.start)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SameDocument(BoundMask):
-    """Allowed where two ids are equal; (*batch or 1, queries or 1, 1) and (*batch or 1, 1, keys or 1)."""
+    """Allowed where query and key have equal document ids.
+
+    Attributes:
+        query_ids: integer (*batch or 1, queries or 1, 1).
+        key_ids: integer (*batch or 1, 1, keys or 1).
+    """
 
     query_ids: Tensor
     key_ids: Tensor
@@ -293,21 +336,21 @@ class SameDocument(BoundMask):
         query, key = _pick(self.query_ids, -2, rows), _pick(self.key_ids, -1, cols)
         if query.device.type != "cpu" or key.device.type != "cpu" or not query.numel() or not key.numel():
             return None
-        # Ranges are compared for each batch element: packed sequences need not break at the same places.
-        first_query, last_query = query.aminmax(dim=-2, keepdim=True)
-        first_key, last_key = key.aminmax(dim=-1, keepdim=True)
-        if bool(((last_query < first_key) | (last_key < first_query)).all()):
+        # Compare the ranges of ids for each batch element, because documents begin at different positions in each.
+        min_query, max_query = query.aminmax(dim=-2, keepdim=True)
+        min_key, max_key = key.aminmax(dim=-1, keepdim=True)
+        if bool(((max_query < min_key) | (max_key < min_query)).all()):
             return False
-        one_document = (first_query == last_key) & (last_query == first_key)
+        one_document = (min_query == max_key) & (max_query == min_key)
         return True if bool(one_document.all()) else None
 
     def restrict(self, rows: slice, cols: slice) -> BoundMask:
-        return SameDocument(_narrow(self.query_ids, -2, rows), _narrow(self.key_ids, -1, cols))
+        return SameDocument(_pick(self.query_ids, -2, rows), _pick(self.key_ids, -1, cols))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class And(BoundMask):
-    """Allowed where left and right allow."""
+    """Allowed where both masks allow."""
 
     left: BoundMask
     right: BoundMask
@@ -336,7 +379,7 @@ class And(BoundMask):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Or(BoundMask):
-    """Allowed where left or right allows."""
+    """Allowed where at least one of the masks allows."""
 
     left: BoundMask
     right: BoundMask
@@ -363,7 +406,7 @@ class Or(BoundMask):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Not(BoundMask):
-    """Allowed where inner forbids."""
+    """Allowed where the inner mask forbids."""
 
     inner: BoundMask
 
@@ -386,38 +429,59 @@ def cached(cache: dict[Any, Any], name: object, device: torch.device, make: Call
     """Return make(), computed once for each name and CUDA stream.
 
     Nothing is stored while torch traces or transforms the call, because a tensor made then belongs to the trace. While
-    a CUDA graph is captured nothing is looked up either: the graph computes the result again at each replay.
+    a CUDA graph is captured, make() is always called, so that the graph computes the result again at each replay.
+
+    Args:
+        cache: holds at most MAX_CACHED results.
+        name: identifies the result within the cache.
+        device: the device whose current stream is used.
+        make: computes the result.
+
+    Returns:
+        The stored or the new result.
     """
-    if torch.compiler.is_compiling():  # first, because torch.compile cannot trace the question for the stream
+    if torch.compiler.is_compiling():  # checked first, because torch.compile cannot trace current_stream
         return make()
     stream = current_stream(device) if device.type == DEVICE_WITH_STREAMS else 0
     if stream is None:
         return make()
-    found = cache.get((name, stream))
-    if found is None:
+    result = cache.get((name, stream))
+    if result is None:
         if is_traced():
             return make()
         if len(cache) >= MAX_CACHED:
             cache.clear()
-        found = cache[name, stream] = call_outside_modes(make)
-    return found
+        result = cache[name, stream] = call_outside_modes(make)
+    return result
 
 
 def computed_once(cache: dict[Any, Any], name: object, make: Callable[[], T]) -> T:
-    """Return make(), computed once for each name, for what belongs to a tensor that `cached` has made for one stream.
+    """Return make(), computed once for each name.
 
-    Nothing is stored while torch traces or transforms the call.
+    Only for caches that are used in one CUDA stream, such as the cache of an object that `cached` stores for each
+    stream. Nothing is stored while torch traces or transforms the call.
+
+    Args:
+        cache: holds the results.
+        name: identifies the result within the cache.
+        make: computes the result.
+
+    Returns:
+        The stored or the new result.
     """
-    found = cache.get(name)
-    if found is None:
-        found = call_for_reuse(make)
+    result = cache.get(name)
+    if result is None:
+        result = call_for_reuse(make)
         if not is_traced():
-            cache[name] = found
-    return found
+            cache[name] = result
+    return result
 
 
 def conjunction(left: BoundMask, right: BoundMask) -> BoundMask:
-    """Return `And`; of two bands one band, so that kernels still recognise a causal window."""
+    """Return the mask that allows what both masks allow.
+
+    Two bands become one band, so that kernels recognise a causal window.
+    """
     if not (isinstance(left, Band) and isinstance(right, Band)):
         return And(left, right)
     low = left.low if right.low is None else right.low if left.low is None else max(left.low, right.low)
@@ -426,7 +490,10 @@ def conjunction(left: BoundMask, right: BoundMask) -> BoundMask:
 
 
 def negate(mask: BoundMask) -> BoundMask:
-    """Return `Not`, moved to the leaves, so that `~(padding | future)` still shows its padding."""
+    """Return the mask that allows what the given mask forbids.
+
+    `Not` is moved to the leaves, so that the padding in `~(padding | future)` is recognised.
+    """
     if isinstance(mask, Not):
         return mask.inner
     if isinstance(mask, And):
@@ -441,9 +508,17 @@ def negate(mask: BoundMask) -> BoundMask:
 
 
 def without_full_bands(mask: BoundMask, queries: int, keys: int) -> BoundMask | None:
-    """Return the mask without bands that allow every pair; None if nothing is left.
+    """Return the mask without bands that allow every pair.
 
-    A decoder's step, one query at the end of the keys, sees all of them, so it needs no causal mask.
+    For example, a decoder step has one query at the position of the last key and needs no causal mask.
+
+    Args:
+        mask: a mask bound to these sizes.
+        queries: number of queries.
+        keys: number of keys.
+
+    Returns:
+        The mask, or None if nothing is left.
     """
     if torch.compiler.is_compiling() or not isinstance(keys, int):  # symbolic sizes must not decide
         return mask
@@ -452,30 +527,43 @@ def without_full_bands(mask: BoundMask, queries: int, keys: int) -> BoundMask | 
         return right if left is None else left if right is None else mask
     if not isinstance(mask, Band):
         return mask
-    # From the last query to the first key, and from the first query to the last key.
-    reaches_first, reaches_last = 1 - queries, keys - 1
-    is_full = (mask.low is None or mask.low <= reaches_first) and (mask.high is None or mask.high >= reaches_last)
+    # The bounds of key index - query index.
+    smallest, largest = 1 - queries, keys - 1
+    is_full = (mask.low is None or mask.low <= smallest) and (mask.high is None or mask.high >= largest)
     return None if is_full else mask
 
 
 def key_condition(mask: BoundMask) -> tuple[Lengths | Dense | None, bool]:
-    """Return the one condition on keys that a mask consists of, and whether the mask is causal beside it."""
+    """Split a mask into one condition on keys alone and, optionally, a causal mask.
+
+    Args:
+        mask: the mask of a call.
+
+    Returns:
+        The condition, or None if the mask does not have this form; and whether the mask is causal as well.
+    """
     if type(mask) is And:
         left_is_causal = mask.left.is_causal
         if not left_is_causal and not mask.right.is_causal:
             return None, False
-        return _leaf_on_keys(mask.right if left_is_causal else mask.left), True
-    return _leaf_on_keys(mask), False
+        return _as_key_condition(mask.right if left_is_causal else mask.left), True
+    return _as_key_condition(mask), False
 
 
-def _leaf_on_keys(mask: BoundMask) -> Lengths | Dense | None:
+def _as_key_condition(mask: BoundMask) -> Lengths | Dense | None:
+    """Return the mask if it is a leaf that is a condition on keys alone, else None."""
     return mask if isinstance(mask, Lengths | Dense) and not mask.varies_by_query else None
 
 
 def flatten(mask: BoundMask) -> tuple[str, list[Tensor], list[int]]:
-    """Return the structure of a mask as text, its tensors and its numbers, which is what a custom operator can carry.
+    """Turn a mask into values that a custom operator accepts as arguments.
 
-    Numbers are not part of the text, because the sizes of a traced call are symbols.
+    Args:
+        mask: the mask of a call.
+
+    Returns:
+        Its structure as JSON, its tensors and its numbers. The numbers are not part of the JSON, because they are
+        symbolic in a traced call.
     """
     tensors: list[Tensor] = []
     numbers: list[int] = []
@@ -489,7 +577,7 @@ def flatten(mask: BoundMask) -> tuple[str, list[Tensor], list[int]]:
         if isinstance(part, Tensor) and part.ndim:
             tensors.append(part)
             return '"tensor"'
-        # torch.jit.trace turns sizes into tensors, and a list of numbers must not have any.
+        # torch.jit.trace turns sizes into tensors, and a list of integers must not contain tensors.
         numbers.append(int(part) if torch.jit.is_tracing() else part)  # pyrefly: ignore
         return '"number"'
 
@@ -497,40 +585,57 @@ def flatten(mask: BoundMask) -> tuple[str, list[Tensor], list[int]]:
 
 
 def unflatten(text: str, tensors: Sequence[Tensor], numbers: Sequence[int]) -> BoundMask:
-    """Return the mask that `flatten` wrote."""
+    """Return the mask whose structure, tensors and numbers `flatten` returned.
+
+    Args:
+        text: the structure.
+        tensors: the tensors.
+        numbers: the numbers.
+
+    Returns:
+        The mask.
+    """
     return _decode(json.loads(text), iter(tensors), iter(numbers))
 
 
 def _decode(node: Any, tensors: Iterator[Tensor], numbers: Iterator[int]) -> Any:
     if isinstance(node, list):
-        kind, *parts = node
-        return _KINDS[kind](*(_decode(part, tensors, numbers) for part in parts))
+        class_name, *parts = node
+        return _CLASSES[class_name](*(_decode(part, tensors, numbers) for part in parts))
     return None if node is None else next(tensors if node == "tensor" else numbers)
 
 
-_KINDS = {kind.__name__: kind for kind in (Band, Dense, Lengths, SameDocument, And, Or, Not)}
+_CLASSES = {cls.__name__: cls for cls in (Band, Dense, Lengths, SameDocument, And, Or, Not)}
 
 
 def narrow_pairs(pairs: Tensor, rows: slice, cols: slice) -> Tensor:
-    """Return a block of (*batch, queries or 1, keys or 1); a shared axis keeps size 1."""
-    return _narrow(_narrow(pairs, -2, rows), -1, cols)
+    """Return a block of a tensor with one entry for each pair; a shared axis keeps size 1.
+
+    Args:
+        pairs: (*batch, queries or 1, keys or 1).
+        rows: positions of queries.
+        cols: positions of keys.
+
+    Returns:
+        (*batch, rows or 1, cols or 1).
+    """
+    return _pick(_pick(pairs, -2, rows), -1, cols)
 
 
-def _narrow(tensor: Tensor, axis: int, span: slice) -> Tensor:
-    return tensor if tensor.shape[axis] == 1 else tensor.narrow(axis, span.start, span.stop - span.start)
+def _positions(positions: Rows, device: torch.device) -> Tensor:
+    """Return positions as an int64 tensor."""
+    if isinstance(positions, slice):
+        return torch.arange(positions.start, positions.stop, device=device)
+    return positions
 
 
-def _positions(span: Rows, device: torch.device) -> Tensor:
-    return torch.arange(span.start, span.stop, device=device) if isinstance(span, slice) else span
-
-
-def _pick(tensor: Tensor, axis: int, span: Rows) -> Tensor:
-    """Return the positions `span` of an axis; an axis of size 1 is shared by all of them."""
+def _pick(tensor: Tensor, axis: int, positions: Rows) -> Tensor:
+    """Return the entries at some positions of an axis; a shared axis keeps size 1."""
     size = tensor.shape[axis]
     if size == 1:
         return tensor
-    if isinstance(span, slice):
-        if span.start == 0 and span.stop == size:
+    if isinstance(positions, slice):
+        if positions.start == 0 and positions.stop == size:
             return tensor
-        return tensor.narrow(axis, span.start, span.stop - span.start)
-    return tensor.index_select(axis, span)
+        return tensor.narrow(axis, positions.start, positions.stop - positions.start)
+    return tensor.index_select(axis, positions)

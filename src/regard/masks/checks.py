@@ -1,4 +1,4 @@
-"""What a mask refuses: the checks of its tensors, alone and against the sizes of a call."""
+"""Checks of a mask's tensors: when a mask is built, and against the sizes of a call."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,7 +10,8 @@ from regard.checks import check_int, describe
 from regard.errors import RegardError
 
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
-# What to write instead of a floating-point mask, by the number of its last axes that are not batch axes.
+"""The supported dtypes of lengths and document ids."""
+# How to fix a floating-point mask, by its number of axes that are not batch axes.
 FLOAT_REPAIRS = {
     1: "If it holds only 0 and -inf, write Mask.keys(m == 0). Other numbers are a bias: pass them as bias=, with axes "
     "of size 1 for heads and queries, for example bias=m[:, None, None].",
@@ -19,10 +20,15 @@ FLOAT_REPAIRS = {
 
 
 class CallSizes(NamedTuple):
-    """The sizes of one call.
+    """The sizes and the device of one call.
 
-    first_query: the position of query 0 counted in keys, where it is known. has_heads: the last batch axis is heads
-    that a layer made.
+    Attributes:
+        batch: sizes of the batch axes, heads included.
+        queries: number of queries.
+        keys: number of keys.
+        device: device of the query.
+        first_query: position of query 0 among the keys, or None if the call does not know it.
+        has_heads: whether the last batch axis is the heads of a layer.
     """
 
     batch: tuple[int, ...]
@@ -34,13 +40,22 @@ class CallSizes(NamedTuple):
 
 
 def check_sizes(batch: Sequence[int], queries: int, keys: int) -> None:
-    """Refuse what are no sizes of a call that is not there yet."""
+    """Raise unless the arguments are valid sizes of a call.
+
+    Args:
+        batch: sizes of the batch axes.
+        queries: number of queries.
+        keys: number of keys.
+
+    Raises:
+        RegardError: if `batch` is not a sequence, or if a size is not an int or is negative.
+    """
     if not isinstance(batch, Sequence) or isinstance(batch, str):
         raise RegardError(
             "batch",
             got=repr(batch),
             needed="a sequence with the size of each batch axis",
-            repair="Write for example (2, 8); () is no batch.",
+            repair="Pass for example (2, 8), or () if there are no batch axes.",
         )
     for size in batch:
         check_int("batch", size, least=0)
@@ -49,44 +64,78 @@ def check_sizes(batch: Sequence[int], queries: int, keys: int) -> None:
 
 
 def not_a_mask(argument: str, value: object) -> RegardError:
-    """The error for anything that is not a Mask, with the word that its owner was looking for."""
+    """Return the error for a value that is not a Mask; it names the constructor to use.
+
+    Args:
+        argument: name of the argument for the error message.
+        value: the value that was given.
+
+    Returns:
+        The error.
+    """
     if not isinstance(value, Tensor):
-        repair = "Write Mask.causal(), Mask.lengths(t), Mask.keep(m), …; mask=None allows everything."
+        repair = (
+            "Write Mask.causal(), Mask.lengths(t), Mask.keep(m) or another constructor; mask=None allows every key."
+        )
     elif value.dtype == torch.bool:
         repair = (
-            "Write Mask.keep(m) if True means may attend, Mask.drop(m) if True means must not; for one entry "
-            "per key, Mask.keys(m) if True means a real token, ~Mask.keys(m) if True means padding."
+            'Write Mask.keep(m) if True means "may attend", or Mask.drop(m) if True means "must not attend". For one '
+            "entry per key, write Mask.keys(m) if True means a real token, or ~Mask.keys(m) if True means padding."
         )
     elif value.dtype in INTEGERS:
-        repair = "Write Mask.lengths(t) for numbers of keys, Mask.keys(m.bool()) for zeros and ones."
+        repair = "Write Mask.lengths(t) if it holds numbers of keys, or Mask.keys(m.bool()) if it holds zeros and ones."
     else:
         repair = (
-            "If it holds only 0 and -inf, write Mask.keys(m == 0) for one entry per key, Mask.keep(m == 0) for one "
+            "If it holds only 0 and -inf, write Mask.keys(m == 0) for one entry per key, or Mask.keep(m == 0) for one "
             "entry per query and key. Other numbers are a bias: pass them as bias=."
         )
     needed = "a Mask, because a bare value does not say what True means"
     return RegardError(argument, got=describe(value), needed=needed, repair=repair)
 
 
-def check_bool(argument: str, tensor: Tensor, shape: str, rank: int, repair: str) -> None:
-    """Refuse anything but a boolean tensor of at least `rank` axes."""
+def check_bool(argument: str, tensor: Tensor, shape: str, rank: int, rank_repair: str) -> None:
+    """Raise unless `tensor` is a boolean tensor with at least `rank` axes.
+
+    Args:
+        argument: name of the argument for the error message.
+        tensor: the value to check.
+        shape: the needed shape, for the error message.
+        rank: the smallest number of axes.
+        rank_repair: how to fix a tensor with fewer axes.
+
+    Raises:
+        RegardError: if type, dtype or rank does not fit.
+    """
     if not isinstance(tensor, Tensor) or tensor.dtype != torch.bool:
-        cure = "Convert it first, for example torch.as_tensor(m, dtype=torch.bool)."
         if isinstance(tensor, Tensor) and tensor.is_floating_point():
-            cure = FLOAT_REPAIRS[rank]
-        raise RegardError(argument, got=describe(tensor), needed=f"a boolean tensor {shape}", repair=cure)
-    if tensor.ndim < rank:
-        raise RegardError(argument, got=describe(tensor), needed=f"a boolean tensor {shape}", repair=repair)
+            repair = FLOAT_REPAIRS[rank]
+        else:
+            repair = "Convert it first, for example torch.as_tensor(m, dtype=torch.bool)."
+    elif tensor.ndim < rank:
+        repair = rank_repair
+    else:
+        return
+    raise RegardError(argument, got=describe(tensor), needed=f"a boolean tensor {shape}", repair=repair)
 
 
 def check_integer(argument: str, tensor: Tensor, shape: str, rank: int) -> None:
-    """Refuse anything but an integer tensor of at least `rank` axes."""
+    """Raise unless `tensor` is an integer tensor with at least `rank` axes.
+
+    Args:
+        argument: name of the argument for the error message.
+        tensor: the value to check.
+        shape: the needed shape, for the error message.
+        rank: the smallest number of axes.
+
+    Raises:
+        RegardError: if type, dtype or rank does not fit.
+    """
     if not isinstance(tensor, Tensor):
         repair = "Convert it first, for example torch.tensor(...)."
     elif tensor.dtype not in INTEGERS:
         repair = "Convert it first, for example .long()."
         if tensor.dtype == torch.bool:
-            repair = "For booleans write Mask.keep, Mask.drop or Mask.keys."
+            repair = "For a boolean tensor, use Mask.keep, Mask.drop or Mask.keys."
     elif tensor.ndim < rank:
         repair = "Add the missing last axis."
     else:
@@ -95,19 +144,22 @@ def check_integer(argument: str, tensor: Tensor, shape: str, rank: int) -> None:
 
 
 def align_leading(argument: str, tensor: Tensor, call: CallSizes, axis: str, tail: tuple[int, ...]) -> Tensor:
-    """Align a tensor with the leading batch axes; later ones (heads) become size 1.
+    """Align the batch axes of a tensor with the first batch axes of a call.
 
     Args:
-        argument: the word of the mask, for errors.
-        tensor: (*leading batch), or (*leading batch, axis).
-        call: the sizes.
-        axis: "queries", "keys", or "" where there is no such last axis.
-        tail: the last two axes of the result.
+        argument: name of the constructor for the error message.
+        tensor: (*batch), or (*batch, queries) or (*batch, keys); batch axes at the end, such as heads, may be missing.
+        call: the sizes of the call.
+        axis: name of the last axis of the tensor, "queries" or "keys"; "" if it has batch axes only.
+        tail: sizes of the last two axes of the result.
 
     Returns:
-        The same numbers as (*batch | 1, *tail).
+        The same numbers as (*batch or 1, *tail).
+
+    Raises:
+        RegardError: if the device or a size does not fit.
     """
-    check_device(argument, tensor, call)
+    _check_device(argument, tensor, call)
     shape = tuple(tensor.shape)
     leading = shape[:-1] if axis else shape
     if axis and shape[-1] != (call.queries if axis == "queries" else call.keys):
@@ -121,46 +173,62 @@ def align_leading(argument: str, tensor: Tensor, call: CallSizes, axis: str, tai
         raise RegardError(
             argument,
             got=f"{describe(tensor)} in a call with batch axes {call.batch}",
-            needed="the leading batch axes in order, each equal or 1" + (f", then {axis}" if axis else ""),
-            repair="Reorder the axes, or give size 1 to a shared one; heads at the end may be missing.",
+            needed="the first batch axes of the call in order, each of equal size or 1"
+            + (f", then one axis for the {axis}" if axis else ""),
+            repair="Reorder the axes, or give size 1 to a shared axis. Batch axes at the end, such as heads, may be "
+            "left out.",
         )
     return tensor.view(leading + (1,) * (len(call.batch) - len(leading)) + tail)
 
 
 def align_right(argument: str, tensor: Tensor, call: CallSizes) -> Tensor:
-    """Align (…, queries, keys) from the right, as broadcasting does: (*batch | 1, queries | 1, keys | 1)."""
-    check_device(argument, tensor, call)
+    """Align a tensor with the axes (*batch, queries, keys) of a call from the right, as broadcasting does.
+
+    Args:
+        argument: name of the constructor for the error message.
+        tensor: broadcastable to (*batch, queries, keys).
+        call: the sizes of the call.
+
+    Returns:
+        The same entries as (*batch or 1, queries or 1, keys or 1).
+
+    Raises:
+        RegardError: if the device or a size does not fit, or if an axis may mean either the batch or the heads.
+    """
+    _check_device(argument, tensor, call)
     shape, full = tuple(tensor.shape), (*call.batch, call.queries, call.keys)
     missing = len(full) - len(shape)
     if missing < 0 or not _fits(shape, full[missing:]):
         raise RegardError(
             argument,
-            got=f"{describe(tensor)} in a call of (*batch, queries, keys) = {full}",
-            needed="axes that match from the right, each equal or 1",
-            repair="Give a shared axis size 1: m[:, None] makes (batch, 1, queries, keys), for all heads.",
+            got=f"{describe(tensor)} in a call with (*batch, queries, keys) = {full}",
+            needed="axes that match these from the right, each of equal size or 1",
+            repair="Give size 1 to a shared axis, for example m[:, None] for a (batch, queries, keys) mask that all "
+            "heads share.",
         )
     if call.has_heads and 0 < missing < len(full) - 2 and shape[-3] != 1:
         raise RegardError(
             argument,
-            got=f"{describe(tensor)}, which may mean rows of the batch or heads of the layer",
-            needed=f"all axes of (*batch, heads, queries, keys) = {full}, or queries and keys alone",
-            repair="Write m[:, None] for a mask of each row of the batch, m[None] for one of each head.",
+            got=f"{describe(tensor)}, whose first axis may be the batch or the heads",
+            needed=f"all axes of (*batch, heads, queries, keys) = {full}, or only queries and keys",
+            repair="Write m[:, None] for one mask per example, or m[None] for one mask per head.",
         )
     return tensor.view((1,) * missing + shape) if missing else tensor
 
 
-def check_device(argument: str, tensor: Tensor, call: CallSizes) -> None:
-    """Refuse a mask that lives elsewhere than the query."""
+def _check_device(argument: str, tensor: Tensor, call: CallSizes) -> None:
+    """Raise unless the tensor of a mask is on the device of the query."""
     if tensor.device != call.device:
         raise RegardError(
             argument,
             got=describe(tensor),
             needed=f"the device of the query, {call.device}",
-            repair="Move the mask first: mask.to(query.device).",
+            repair="Move the mask first, for example mask.to(query.device).",
         )
 
 
 def _fits(shape: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
+    """Return whether each axis, from the left, has size 1 or the size of the call."""
     # A loop, because a generator costs a microsecond on every call.
     for size, full in zip(shape, sizes, strict=False):  # noqa: SIM110
         if size not in (1, full):

@@ -1,5 +1,5 @@
-"""The statements a mask is made of, before the sizes of a call are known."""
-# ruff: noqa: D102 - the methods are described once, on `Expression`
+"""The expression that a mask holds: conditions on queries and keys, before the sizes of a call are known."""
+# ruff: noqa: D102 - the methods are documented once, on `Expression`
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -16,14 +16,20 @@ from regard.masks.checks import CallSizes, align_leading, align_right
 from regard.torch_compat import call_for_reuse, can_read_values
 
 ALIGNMENTS = ("top_left", "lower_right")
-# A larger side of a window means the same as this one, and an operator can carry this number.
+# Larger sides of a window are reduced to this size, because a custom operator takes 64-bit integers only.
 MAX_SIDE = 2**62
 
 
 class KnownSizes(NamedTuple):
     """Sizes that follow from the tensors of a mask; None if unknown.
 
-    is_leading: whether `batch` is the first axes of a call's batch, as for lengths, or the last, as for a matrix.
+    Attributes:
+        batch: sizes of the batch axes; empty if unknown.
+        queries: number of queries.
+        keys: number of keys.
+        device: device of the tensors.
+        is_leading: whether `batch` is aligned with the first batch axes of a call, as for lengths, or with the last
+            ones, as for a matrix.
     """
 
     batch: tuple[int, ...] = ()
@@ -33,38 +39,71 @@ class KnownSizes(NamedTuple):
     is_leading: bool = True
 
     def join(self, other: "KnownSizes") -> "KnownSizes":
-        """Return the sizes that follow from both."""
+        """Return the sizes that follow from two masks together."""
         longer, shorter = (self, other) if len(self.batch) >= len(other.batch) else (other, self)
         missing = (1,) * (len(longer.batch) - len(shorter.batch))
         batch = shorter.batch + missing if shorter.is_leading else missing + shorter.batch
         return KnownSizes(
-            batch=tuple(one if two == 1 else two for one, two in zip(longer.batch, batch, strict=True)),
-            queries=max(self.queries or 0, other.queries or 0) or None,
-            keys=max(self.keys or 0, other.keys or 0) or None,
+            batch=tuple(right if left == 1 else left for left, right in zip(longer.batch, batch, strict=True)),
+            queries=_join_sizes(self.queries, other.queries),
+            keys=_join_sizes(self.keys, other.keys),
             device=self.device or other.device,
             is_leading=longer.is_leading,
         )
 
 
+def _join_sizes(left: int | None, right: int | None) -> int | None:
+    """Return the size that two sizes of an axis broadcast to; None is unknown."""
+    if left is None or right is None:
+        return right if left is None else left
+    return right if left == 1 else left
+
+
 class Expression(ABC):
-    """One statement about which keys a query may attend to."""
+    """A condition that says which keys a query may attend to."""
 
     __slots__ = ()
 
     @abstractmethod
     def bind(self, call: CallSizes) -> BoundMask:
-        """Return the statement on the sizes of one call; traceable, and never waits for a device."""
+        """Return the condition bound to the sizes of a call.
+
+        Can be traced, and never waits for a GPU.
+
+        Args:
+            call: the sizes of the call.
+
+        Raises:
+            RegardError: if a tensor does not fit the sizes or the device, or if an alignment is missing.
+        """
 
     def select(self, rows: Tensor, batch_axes: int | None) -> "Expression":
-        """Return the statement for the chosen rows of the first batch axis."""
+        """Return the condition for selected rows of the first batch axis.
+
+        Args:
+            rows: int64 (rows,).
+            batch_axes: number of batch axes of a call, or None if unknown.
+
+        Raises:
+            RegardError: if a row does not exist, or if the condition needs `batch_axes`.
+        """
         return self
 
     def extend(self, old_keys: int, new_keys: int, allowed: bool) -> "Expression":
-        """Return the statement after keys were appended, all of which are allowed, or all forbidden."""
+        """Return the condition after keys were appended.
+
+        Args:
+            old_keys: number of keys before.
+            new_keys: number of appended keys.
+            allowed: whether the condition allows the appended keys.
+
+        Raises:
+            RegardError: if the condition covers only the existing keys.
+        """
         return self
 
     def to(self, device: torch.device) -> "Expression":
-        """Return the statement with its tensors on another device."""
+        """Return the condition with its tensors on another device."""
         return self
 
     def known_sizes(self) -> KnownSizes:
@@ -74,7 +113,7 @@ class Expression(ABC):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Band(Expression):
-    """Query i may attend to the keys i - left .. i + right; None is unbounded."""
+    """The query at position i may attend to the keys i - left to i + right; None is unbounded."""
 
     left: int | None
     right: int | None
@@ -88,15 +127,15 @@ class Band(Expression):
         return bound.Band(low, None if self.right is None else offset + min(self.right, MAX_SIDE))
 
     def _offset(self, call: CallSizes) -> int:
-        """Return the key position of query 0."""
+        """Return the position of query 0 among the keys."""
         if self.align is None and call.queries != call.keys:
             raise RegardError(
                 f"{self}",
                 got=f"{call.queries} queries and {call.keys} keys",
-                needed="as many queries as keys, or align=",
+                needed="equal numbers of queries and keys, or align=",
                 repair=(
-                    'Write align="lower_right" if the last query stands at the last key (decoding), '
-                    'align="top_left" if query 0 stands at key 0.'
+                    'Write align="lower_right" if the last query is at the position of the last key, as in decoding, '
+                    'or align="top_left" if query 0 is at the position of key 0.'
                 ),
             )
         return call.keys - call.queries if self.align == "lower_right" else 0
@@ -110,7 +149,7 @@ class Band(Expression):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class And(Expression):
-    """Allowed where both statements allow."""
+    """Allowed where both conditions allow."""
 
     left: Expression
     right: Expression
@@ -137,7 +176,7 @@ class And(Expression):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Or(And):
-    """Allowed where one of the statements allows."""
+    """Allowed where at least one of the conditions allows."""
 
     def bind(self, call: CallSizes) -> BoundMask:
         return bound.Or(self.left.bind(call), self.right.bind(call))
@@ -148,7 +187,7 @@ class Or(And):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Not(Expression):
-    """Allowed where the statement forbids."""
+    """Allowed where the inner condition forbids."""
 
     inner: Expression
 
@@ -173,22 +212,24 @@ class Not(Expression):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lengths(Expression):
-    """Key j is allowed where j < length; lengths: integer (*leading batch), or with a last axis queries.
+    """Key j is allowed if j < length.
 
-    The tensor is a copy, which never changes.
+    Attributes:
+        lengths: integer (*batch), or (*batch, queries) if `per_query`; never changes.
+        per_query: whether each query has its own length.
     """
 
     lengths: Tensor
     per_query: bool
 
     @classmethod
-    def of(cls, lengths: Tensor, *, per_query: bool) -> "Lengths":
-        """Return the statement for a tensor of the caller's, which may change later."""
+    def from_tensor(cls, lengths: Tensor, *, per_query: bool) -> "Lengths":
+        """Return the condition for a copy of the caller's tensor."""
         return cls(_copy(lengths), per_query)
 
     @property
     def name(self) -> str:
-        """The public name."""
+        """Name of the constructor."""
         return "Mask.lengths_per_query" if self.per_query else "Mask.lengths"
 
     def bind(self, call: CallSizes) -> BoundMask:
@@ -197,7 +238,7 @@ class Lengths(Expression):
         return bound.Lengths(align_leading(self.name, self.lengths, call, "", (1, 1)))
 
     def select(self, rows: Tensor, batch_axes: int | None) -> Expression:
-        return Lengths(_choose(self.lengths, rows, self.lengths.ndim - self.per_query), self.per_query)
+        return Lengths(_select_rows(self.lengths, rows, self.lengths.ndim - self.per_query), self.per_query)
 
     def extend(self, old_keys: int, new_keys: int, allowed: bool) -> Expression:
         if self.per_query:
@@ -220,28 +261,32 @@ class Lengths(Expression):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Keys(Expression):
-    """Key j is allowed where real[..., j]; real: bool (*leading batch, keys). The tensor is a copy."""
+    """Key j is allowed if it is a real token.
+
+    Attributes:
+        real: bool (*batch, keys); never changes.
+    """
 
     real: Tensor
 
     @classmethod
-    def of(cls, real: Tensor) -> "Keys":
-        """Return the statement for a tensor of the caller's, which may change later."""
+    def from_tensor(cls, real: Tensor) -> "Keys":
+        """Return the condition for a copy of the caller's tensor."""
         return cls(_copy(real))
 
     def bind(self, call: CallSizes) -> BoundMask:
-        return bound.Dense.of_copy(align_leading("Mask.keys", self.real, call, "keys", (1, call.keys)))
+        return bound.Dense.of_constant(align_leading("Mask.keys", self.real, call, "keys", (1, call.keys)))
 
     def select(self, rows: Tensor, batch_axes: int | None) -> Expression:
-        return Keys(_choose(self.real, rows, self.real.ndim - 1))
+        return Keys(_select_rows(self.real, rows, self.real.ndim - 1))
 
     def extend(self, old_keys: int, new_keys: int, allowed: bool) -> Expression:
         if self.real.shape[-1] != old_keys:
             raise RegardError(
                 "Mask.keys",
                 got=describe(self.real),
-                needed=f"a last axis of {old_keys} keys, as many as there were",
-                repair="Grow the mask together with its keys.",
+                needed=f"a last axis of size {old_keys}, the number of existing keys",
+                repair="Call grow each time that keys are appended.",
             )
         return Keys(torch.cat([self.real, self.real.new_full((*self.real.shape[:-1], new_keys), allowed)], -1))
 
@@ -257,14 +302,19 @@ class Keys(Expression):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Matrix(Expression):
-    """Pair by pair; matrix: bool (..., queries, keys), aligned from the right; True keeps, or drops."""
+    """Allowed where a matrix is True, or where it is False.
+
+    Attributes:
+        matrix: bool, broadcastable to (*batch, queries, keys); the caller may change it.
+        keeps: whether True means "may attend"; otherwise it means "must not attend".
+    """
 
     matrix: Tensor
     keeps: bool
 
     @property
     def name(self) -> str:
-        """The public name."""
+        """Name of the constructor."""
         return "Mask.keep" if self.keeps else "Mask.drop"
 
     def bind(self, call: CallSizes) -> BoundMask:
@@ -272,7 +322,7 @@ class Matrix(Expression):
         return dense if self.keeps else bound.Not(dense)
 
     def select(self, rows: Tensor, batch_axes: int | None) -> Expression:
-        # Aligned from the right, only the number of batch axes tells whether the first axis is the first one.
+        # The axes are aligned from the right, so the first one is the first batch axis only if none is missing.
         if batch_axes is None and self.matrix.ndim > 2:
             raise RegardError(
                 "batch_axes",
@@ -282,7 +332,7 @@ class Matrix(Expression):
             )
         if batch_axes is None or self.matrix.ndim < batch_axes + 2:
             return self
-        return Matrix(_choose(self.matrix, rows, batch_axes), self.keeps)
+        return Matrix(_select_rows(self.matrix, rows, batch_axes), self.keeps)
 
     def extend(self, old_keys: int, new_keys: int, allowed: bool) -> Expression:
         raise _cannot_extend(self.name, old_keys, new_keys)
@@ -300,20 +350,24 @@ class Matrix(Expression):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Documents(Expression):
-    """Allowed inside one document; ids: integer (*leading batch, queries) and (*leading batch, keys)."""
+    """Allowed where query and key are in the same document.
+
+    Attributes:
+        query_ids: integer (*batch, queries).
+        key_ids: integer (*batch, keys).
+    """
 
     query_ids: Tensor
     key_ids: Tensor
 
     def bind(self, call: CallSizes) -> BoundMask:
         query_ids = align_leading("Mask.documents", self.query_ids, call, "queries", (call.queries, 1))
-        return bound.SameDocument(
-            query_ids, align_leading("Mask.documents", self.key_ids, call, "keys", (1, call.keys))
-        )
+        key_ids = align_leading("Mask.documents", self.key_ids, call, "keys", (1, call.keys))
+        return bound.SameDocument(query_ids, key_ids)
 
     def select(self, rows: Tensor, batch_axes: int | None) -> Expression:
-        query_ids = _choose(self.query_ids, rows, self.query_ids.ndim - 1)
-        return Documents(query_ids, _choose(self.key_ids, rows, self.key_ids.ndim - 1))
+        query_ids = _select_rows(self.query_ids, rows, self.query_ids.ndim - 1)
+        return Documents(query_ids, _select_rows(self.key_ids, rows, self.key_ids.ndim - 1))
 
     def extend(self, old_keys: int, new_keys: int, allowed: bool) -> Expression:
         raise _cannot_extend("Mask.documents", old_keys, new_keys)
@@ -323,20 +377,29 @@ class Documents(Expression):
 
     def known_sizes(self) -> KnownSizes:
         (*batch, queries), (*key_batch, keys) = self.query_ids.shape, self.key_ids.shape
-        own = KnownSizes(tuple(batch), queries=queries, device=self.query_ids.device)
-        return own.join(KnownSizes(tuple(key_batch), keys=keys))
+        query_sizes = KnownSizes(tuple(batch), queries=queries, device=self.query_ids.device)
+        return query_sizes.join(KnownSizes(tuple(key_batch), keys=keys))
 
     def __str__(self) -> str:
         return f"Mask.documents({describe(self.query_ids)}, {describe(self.key_ids)})"
 
 
 def _copy(tensor: Tensor) -> Tensor:
-    """Return a copy that the caller cannot change, and that a later backward pass may use."""
+    """Return a copy that the caller cannot change and that a later backward pass can save."""
     return call_for_reuse(tensor.clone)
 
 
-def _choose(tensor: Tensor, rows: Tensor, batch_axes: int) -> Tensor:
-    """Return rows of the first batch axis; a tensor without that axis, or with size 1, is shared and stays."""
+def _select_rows(tensor: Tensor, rows: Tensor, batch_axes: int) -> Tensor:
+    """Return rows of the first batch axis.
+
+    Args:
+        tensor: has the batch axes first.
+        rows: int64 (rows,).
+        batch_axes: number of batch axes of the tensor.
+
+    Returns:
+        The selected rows; the same tensor if the batch shares it.
+    """
     if batch_axes == 0 or tensor.shape[0] == 1:
         return tensor
     if rows.device != tensor.device:
@@ -344,22 +407,23 @@ def _choose(tensor: Tensor, rows: Tensor, batch_axes: int) -> Tensor:
             "rows",
             got=describe(rows),
             needed=f"the device of the mask, {tensor.device}",
-            repair="Move one of them: rows.to(device), mask.to(device).",
+            repair="Move one of them, for example rows.to(device) or mask.to(device).",
         )
     if can_read_values(rows) and rows.numel() and not 0 <= int(rows.min()) <= int(rows.max()) < tensor.shape[0]:
         raise RegardError(
             "rows",
             got=f"rows from {int(rows.min())} to {int(rows.max())}",
-            needed=f"numbers from 0 to {tensor.shape[0] - 1}, the rows of the mask",
-            repair="Number the rows as the mask has them, from 0.",
+            needed=f"row numbers from 0 to {tensor.shape[0] - 1}, because the mask has {tensor.shape[0]} rows",
+            repair="Pass positions along the first batch axis of the mask.",
         )
     return tensor.index_select(0, rows)
 
 
 def _cannot_extend(name: str, old_keys: int, new_keys: int) -> RegardError:
+    """Return the error for a condition that covers only the existing keys."""
     return RegardError(
         name,
         got=f"{new_keys} keys appended to {old_keys}",
         needed="a mask that also covers appended keys; this one covers only the existing keys",
-        repair="Use Mask.lengths, Mask.keys, Mask.causal or Mask.window, or remember again with a new mask.",
+        repair="Use Mask.lengths, Mask.keys, Mask.causal or Mask.window, or call remember again with a new mask.",
     )

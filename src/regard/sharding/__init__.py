@@ -1,4 +1,4 @@
-"""Attention over a sequence whose tokens are distributed over several processes; no process holds all keys."""
+"""Attention over a sequence whose tokens are distributed over several processes (ring attention)."""
 
 from regard.sharding.api import attend
 from regard.sharding.layout import join, split

@@ -1,4 +1,4 @@
-"""Attention over sequences whose tokens are distributed over several ranks: `attend`, and what each rank prepares."""
+"""`attend` for sequences whose tokens are distributed over several ranks, and the problem that each rank prepares."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from regard.sharding.ring import Group
 
 MakeProblem = Callable[[PairScore, Tensor, Options, Tensor | None], Problem]
-"""Makes the problem of a pair score, values, options and the sink of the score."""
+"""Takes a pair score, values, options and the sink of the score, and returns their problem; see `to_problem`."""
 
 
 def attend(
@@ -40,37 +40,46 @@ def attend(
     travel: str = "auto",
     backend: str = "auto",
 ) -> Tensor:
-    """Return this rank's part of `regard.attend` on the whole sequences, of which each rank holds some tokens.
+    """Return the output of this rank's queries over the keys of all ranks, as `regard.attend` on the whole sequences.
 
-    Every rank of the group calls it with the same options, and if one rank runs the backward pass, all must. Either
-    keys and values are sent around the ranks, or queries are sent around and their results return; no rank ever holds
-    all keys. The backward pass sends all tensors around once more. There is no dropout.
+    Each rank holds some tokens of the sequences. All ranks of the group must call this function with the same options,
+    and if one rank runs the backward pass, all must. Either keys and values are sent around the ranks, or queries are
+    sent around and their results return. No rank ever holds all keys. The backward pass sends all tensors around once
+    more. Dropout is not supported.
 
-    Gradients of query, key and value are those of the sum of all ranks' losses. Gradients of a score's parameters and
-    of a bias are this rank's share of it. Sum them over the ranks, as for every parameter that all ranks hold;
-    DistributedDataParallel takes their mean.
+    Gradients of query, key and value are those of the sum of the losses of all ranks. Gradients of a score's parameters
+    and of a bias are this rank's share. Sum them over the ranks, as for every parameter that all ranks hold;
+    DistributedDataParallel computes their mean.
 
     Args:
         query: (*batch, own queries, query_dim). The number of tokens may differ between ranks and may be 0.
         key: (*batch, own keys, key_dim).
         value: (*batch, own keys, value_dim).
-        score: as for `regard.attend`; a callable with parameters must be a module.
-        mask: as for `regard.attend`, on positions of the whole sequences. Its tensors cover all tokens, and each rank
-            uses the part that it needs.
+        score: as for `regard.attend`. A callable with parameters must be a module.
+        mask: as for `regard.attend`, on positions of the whole sequences. Its tensors cover the tokens of all ranks.
         group: the ranks: a process group, or a DeviceMesh with one axis.
         order: which tokens a rank holds: "contiguous", or "balanced" for shards of `regard.sharding.split` with
             order="balanced", which gives all ranks the same work under a causal mask.
         bias: as for `regard.attend`, on positions of the whole sequences: a tensor that broadcasts to (*batch, all
             queries, all keys), or a callable of positions.
         tolerance: as for `regard.attend`.
-        travel: "keys", "queries", or "auto" for the one that moves fewer bytes.
-        backend: what runs the blocks, as for `regard.attend`.
+        travel: what is sent around: "keys" (with values), "queries", or "auto" for fewer bytes.
+        backend: "auto", or the name of the backend that must run each block.
 
     Returns:
         (*batch, own queries, value_dim) in the dtype of value.
 
     Raises:
         RegardError: as for `regard.attend`, and on every rank if the ranks' arguments differ.
+
+    >>> import torch, regard
+    >>> from torch import distributed
+    >>> distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    >>> x, mask = torch.randn(2, 6, 4), regard.Mask.causal()
+    >>> output = attend(x, x, x, mask=mask, group=distributed.group.WORLD)  # one rank holds all tokens
+    >>> torch.allclose(output, regard.attend(x, x, x, mask=mask), atol=1e-6)
+    True
+    >>> distributed.destroy_process_group()
     """
     return pool_shards(
         (query, key, value),
@@ -78,8 +87,8 @@ def attend(
         Options(mask, bias, tolerance=tolerance),
         group=group,
         order=order,
-        project=partial(_cast, score),
-        pose=to_problem,
+        project=partial(_cast_to_autocast, score),
+        make_problem=to_problem,
         travel=travel,
         backend=backend,
     )
@@ -93,11 +102,11 @@ def pool_shards(
     group: "Group",
     order: str,
     project: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]],
-    pose: MakeProblem,
+    make_problem: MakeProblem,
     travel: str = "auto",
     backend: str = "auto",
 ) -> Tensor:
-    """Return the output of this rank's queries over the keys of all ranks; `attend` and the layers call it.
+    """Return the output of this rank's queries over the keys of all ranks. `attend` and the layers call it.
 
     Args:
         tokens: query, key and value of this rank, as the user passed them.
@@ -105,8 +114,8 @@ def pool_shards(
         options: the other arguments; mask and bias are those of the whole sequences.
         group: as for `attend`.
         order: as for `attend`.
-        project: applied to the tokens before the score prepares them.
-        pose: makes a problem of a pair score.
+        project: applied to query, key and value before the score prepares them.
+        make_problem: makes the problem of a pair score.
         travel: as for `attend`.
         backend: as for `attend`.
 
@@ -126,7 +135,7 @@ def pool_shards(
     }
     layout = Layout.gather(group, order, *tokens, texts)
     pair, value, sink = _prepare(layout, *project(*tokens), score)
-    problem = problem_on_shards(layout, pose, pair, value, sink, options)
+    problem = problem_on_shards(layout, make_problem, pair, value, sink, options)
     sink, problem = problem.sink, problem._replace(sink=None)
     parameters = callable_parameters(problem, score, biases)
     hops = count_hops(problem.mask, layout.query_spans, layout.key_spans)
@@ -136,58 +145,64 @@ def pool_shards(
 
 
 def problem_on_shards(
-    layout: Layout, pose: MakeProblem, pair: PairScore, value: Tensor, sink: Tensor | None, options: Options
+    layout: Layout, make_problem: MakeProblem, pair: PairScore, value: Tensor, sink: Tensor | None, options: Options
 ) -> Problem:
     """Return the problem of this rank's tokens, with the mask and the bias of the whole sequences.
 
-    Mask and bias are checked against placeholders of the whole sequences, which expand one number.
+    Mask and bias are checked against placeholders of the whole sequences, which store a single element.
 
     Args:
         layout: which tokens each rank holds.
-        pose: makes a problem of a pair score.
+        make_problem: makes the problem of a pair score.
         pair: the score of this rank's prepared tokens.
         value: (*batch, own keys, value_dim).
         sink: logits of the score's sink.
         options: the other arguments.
 
+    Returns:
+        The problem.
+
     Raises:
-        RegardError: if mask or bias do not fit the whole sequences, or for what shards do not support.
+        RegardError: if mask or bias do not fit the whole sequences, or if there is dropout or a parameter per query.
     """
     if options.dropout:
         raise RegardError(
             "dropout",
             got=f"{options.dropout} with sharded tokens",
             needed="0, because the backward pass recomputes blocks and would drop other weights",
-            repair="Build the layer with dropout=0.0, or apply dropout outside of attention.",
+            repair="Create the layer with dropout=0.0, or apply dropout outside of attention.",
         )
     if any(parameter.shape[-2] != 1 for parameter in pair.parameters()):
         raise RegardError(
             "score",
-            got="a width for each query",
+            got="a parameter for each query",
             needed="parameters that all queries share",
-            repair="Write such a score as a callable.",
+            repair="Pass such a score as a callable.",
         )
-    problem = pose(pair, value, Options(tolerance=options.tolerance), sink)
+    problem = make_problem(pair, value, Options(tolerance=options.tolerance), sink)
     queries, keys = sum(layout.queries), sum(layout.keys)
-    whole = pair.replace(_placeholder(pair.query, queries), _placeholder(pair.key, keys), *pair.parameters())
+    whole_pair = pair.replace(_placeholder(pair.query, queries), _placeholder(pair.key, keys), *pair.parameters())
     try:
-        bound = pose(whole, _placeholder(value, keys), options, sink)
+        whole_problem = make_problem(whole_pair, _placeholder(value, keys), options, sink)
     except RegardError as error:
         repair = f"{error.repair} Mask and bias cover the tokens of all ranks, {queries} queries and {keys} keys."
         raise RegardError(error.argument, got=error.got, needed=error.needed, repair=repair) from None
-    return problem._replace(mask=bound.mask, bias=bound.bias)
+    return problem._replace(mask=whole_problem.mask, bias=whole_problem.bias)
 
 
 def callable_parameters(problem: Problem, score: object, biases: Sequence[object]) -> tuple[Tensor, ...]:
-    """Return the parameters of callables among `score` and `biases` that require a gradient.
+    """Return the parameters of a callable score and of callable biases that require a gradient.
 
-    Each callable is called once, on one pair that is the same on every rank, to find all tensors that its result
-    depends on. The backward pass recomputes blocks, so the gradient of any other tensor would be lost.
+    Each callable is called once, on one pair that is the same on every rank, to find the tensors that its result
+    depends on. The backward pass recomputes blocks, so gradients of tensors other than parameters would be lost.
 
     Args:
         problem: the problem that calls them.
         score: the score of the call.
         biases: the biases of the call and of the layer.
+
+    Returns:
+        The parameters; none if gradients are disabled.
 
     Raises:
         RegardError: if a callable depends on another tensor that requires a gradient, or draws random numbers.
@@ -197,15 +212,16 @@ def callable_parameters(problem: Problem, score: object, biases: Sequence[object
     found: dict[int, Tensor] = {}
     pair, device = problem.pair, problem.value.device
     if isinstance(pair, CallablePair):
-        tile = _call_once("score", device, pair.function, _one_token(pair.query), _one_token(pair.key))
-        found |= _parameters("score", [score], tile)
+        result = _call_once("score", device, pair.function, _one_token(pair.query), _one_token(pair.key))
+        found |= _find_parameters("score", [score], result)
     if problem.bias is not None and not isinstance(problem.bias, Tensor):
         position = torch.arange(1, device=device)
-        found |= _parameters("bias", biases, _call_once("bias", device, problem.bias, position, position))
+        result = _call_once("bias", device, problem.bias, position, position)
+        found |= _find_parameters("bias", biases, result)
     return tuple(found.values())
 
 
-def _cast(score: ScoreLike, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _cast_to_autocast(score: ScoreLike, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the tokens in the dtypes that autocast gives them in `regard.attend`."""
     score = score_by_name(score) if isinstance(score, str) else score
     return to_autocast(query, score), to_autocast(key, score), to_autocast(value)
@@ -226,52 +242,59 @@ def _prepare(
 
 
 def _add_sink(record: Attended, problem: Problem, sink: Tensor) -> Tensor:
-    """Return the output with the sink, which is merged once as the result of a call without keys."""
+    """Return the output with the sink, which is merged once, as the record of a call without keys."""
     pair = problem.pair
     pair = pair.replace(pair.query, pair.key[..., :0, :], *pair.parameters())
-    alone = Attended.of(Problem(pair, problem.value[..., :0, :], sink=sink), "reference")
-    return merge([record, Attended(alone.output, alone.log_mass)]).output
+    sink_record = Attended.of(Problem(pair, problem.value[..., :0, :], sink=sink), "reference")
+    return merge([record, Attended(sink_record.output, sink_record.log_mass)]).output
 
 
-def _describe(part: object) -> str:
-    """Describe a score or a bias by its type, shape and number of trained tensors, which must agree on all ranks."""
-    if isinstance(part, Tensor):
-        return f"a tensor {tuple(part.shape)}" + " that requires a gradient" * part.requires_grad
-    if part is None or isinstance(part, str):
-        return f"{part}"
-    trained = sum(x.requires_grad for x in part.parameters()) if isinstance(part, nn.Module) else 0
-    return f"{type(part).__name__} with {trained} trainable tensors"
+def _describe(argument: object) -> str:
+    """Describe a score or a bias by its type, its shape and what is trainable, which must be equal on all ranks."""
+    if isinstance(argument, Tensor):
+        return f"a tensor {tuple(argument.shape)}" + " that requires a gradient" * argument.requires_grad
+    if argument is None or isinstance(argument, str):
+        return f"{argument}"
+    trainable = sum(x.requires_grad for x in argument.parameters()) if isinstance(argument, nn.Module) else 0
+    return f"{type(argument).__name__} with {trainable} trainable tensors"
 
 
 def _placeholder(tensor: Tensor, tokens: int) -> Tensor:
+    """Return a tensor of (*batch, tokens, dim) that stores a single element."""
     return tensor.new_empty((1,) * tensor.ndim).expand(*tensor.shape[:-2], tokens, tensor.shape[-1])
 
 
 def _call_once(argument: str, device: torch.device, function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
-    """Return what a callable returns for one pair; raise if it draws random numbers."""
+    """Return the result of a callable; raise if it draws random numbers."""
     before = _random_state(device)
-    tile = function(*inputs)
+    result = function(*inputs)
     if not torch.equal(before, _random_state(device)):
         raise RegardError(
             argument,
             got="a callable that draws random numbers",
             needed="a function of its tokens alone, because the backward pass recomputes blocks with other numbers",
-            repair="Call eval() on a module with dropout, or add the noise to the tokens before.",
+            repair="Call eval() on a module with dropout, or add the noise to the tokens before this call.",
         )
-    return tile
+    return result
 
 
 def _random_state(device: torch.device) -> Tensor:
     return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
 
 
-def _parameters(argument: str, sources: Sequence[object], tile: Tensor) -> dict[int, Tensor]:
-    """Return the parameters of modules and the tensors among `sources` that require a gradient, by id."""
+def _find_parameters(argument: str, sources: Sequence[object], result: Tensor) -> dict[int, Tensor]:
+    """Return the parameters that require a gradient, by id; raise if the result depends on other trainable tensors.
+
+    Args:
+        argument: name of the argument for the error message.
+        sources: what the user passed: tensors, modules and other callables.
+        result: what the sources computed.
+    """
     parameters: list[Tensor] = [source for source in sources if isinstance(source, Tensor)]
     for source in sources:
         parameters += source.parameters() if isinstance(source, nn.Module) else ()
     found: dict[int, Tensor] = {id(parameter): parameter for parameter in parameters if parameter.requires_grad}
-    others = [leaf for leaf in _leaves(tile, found.values()) if id(leaf) not in found]
+    others = [leaf for leaf in _find_leaves(result, found.values()) if id(leaf) not in found]
     if others:
         shapes = ", ".join(str(tuple(leaf.shape)) for leaf in others)
         detail = f" and are not parameters of it, of shape {shapes}" if found else ""
@@ -279,19 +302,20 @@ def _parameters(argument: str, sources: Sequence[object], tile: Tensor) -> dict[
             argument,
             got=f"a callable that depends on tensors which require gradients{detail}",
             needed="a torch.nn.Module, whose parameters can be found",
-            repair="Write it as a Module that has these tensors as parameters.",
+            repair="Write it as a torch.nn.Module that has these tensors as parameters.",
         )
     return found
 
 
-def _leaves(tile: Tensor, owned: Iterable[Tensor]) -> Iterator[Tensor]:
-    """Yield each leaf tensor of the autograd graph of a tile once.
+def _find_leaves(result: Tensor, parameters: Iterable[Tensor]) -> Iterator[Tensor]:
+    """Yield each leaf tensor of the autograd graph of a result once.
 
-    owned: parameters. The graph behind them is not searched: `torch.func.functional_call` makes parameters of others.
+    The graph of `parameters` is not searched, because `torch.func.functional_call` accepts computed tensors as
+    parameters.
     """
-    pending, seen = [tile.grad_fn], {parameter.grad_fn for parameter in owned if parameter.grad_fn is not None}
-    if tile.is_leaf and tile.requires_grad:
-        yield tile
+    pending, seen = [result.grad_fn], {x.grad_fn for x in parameters if x.grad_fn is not None}
+    if result.is_leaf and result.requires_grad:
+        yield result
     while pending:
         node = pending.pop()
         if node is None or node in seen:
@@ -299,7 +323,7 @@ def _leaves(tile: Tensor, owned: Iterable[Tensor]) -> Iterator[Tensor]:
         seen.add(node)
         if isinstance(leaf := getattr(node, "variable", None), Tensor):
             yield leaf
-        pending += [following for following, _ in node.next_functions]
+        pending += [next_node for next_node, _ in node.next_functions]
 
 
 def _one_token(tokens: Tensor) -> Tensor:

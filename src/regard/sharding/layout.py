@@ -1,6 +1,6 @@
-"""Which tokens each rank holds, how a sequence is cut and joined, and how ranks compare their arguments.
+"""`split` and `join`, the tokens that each rank holds, and the comparison of the ranks' arguments.
 
-A span is a slice of consecutive positions in the whole sequence; start and stop are always given.
+A span is a slice of consecutive positions in the whole sequence, with start and stop.
 """
 
 import json
@@ -22,21 +22,23 @@ if TYPE_CHECKING:
 
 ORDERS = ("contiguous", "balanced")
 MESSAGE_BYTES = 4096
-MAX_FACT = 200  # characters of a text that ranks compare
+"""Size of the message that carries the facts of a rank."""
+MAX_FACT_LENGTH = 200
+"""Ranks compare this number of characters of a text."""
 
 Spans = tuple[slice, ...]
-"""The spans that one rank holds, in the order in which it holds them."""
+"""The spans of one rank, in the order of its tokens."""
 CallFacts = dict[str, object]
-"""What ranks compare about a call: numbers and texts by name. Of a text the first 200 characters are compared."""
+"""Numbers and texts that the ranks of a call compare, by name."""
 
 
 def split(tensor: Tensor, ranks: int, order: str = "contiguous", axis: int = -2) -> list[Tensor]:
-    """Cut the tokens of a sequence into one shard for each rank.
+    """Split the tokens of a sequence into one shard for each rank.
 
     Args:
-        tensor: any tensor.
+        tensor: a tensor with an axis of tokens, by default (*batch, tokens, dim).
         ranks: number of shards.
-        order: "contiguous" cuts the sequence into `ranks` pieces, and rank r holds piece r. "balanced" cuts it into
+        order: "contiguous" splits the sequence into `ranks` pieces, and rank r holds piece r. "balanced" splits it into
             2 * ranks pieces, and rank r holds piece r from the front followed by piece r from the end, so that under a
             causal mask all ranks have the same work. The sizes of two pieces differ by at most one token.
         axis: the axis of the tokens.
@@ -63,15 +65,15 @@ def join(shards: Sequence[Tensor], order: str = "contiguous", axis: int = -2) ->
 
     Args:
         shards: the shards, in the order of the ranks.
-        order: the order with which `split` cut the sequence.
+        order: the order that was passed to `split`.
         axis: the axis of the tokens.
 
     Returns:
         The sequence.
 
     Raises:
-        RegardError: if `order` is unknown, if there are no shards, or if balanced shards have other sizes than `split`
-            gives them.
+        RegardError: if `order` is unknown, if there are no shards, or if balanced shards do not have the sizes that
+            `split` gives them.
 
     >>> join([torch.tensor([0, 1, 6, 7]), torch.tensor([2, 3, 4, 5])], "balanced", axis=0).tolist()
     [0, 1, 2, 3, 4, 5, 6, 7]
@@ -79,16 +81,16 @@ def join(shards: Sequence[Tensor], order: str = "contiguous", axis: int = -2) ->
     check_order(order)
     _check_ranks(len(shards))
     spans = spans_of([shard.shape[axis] for shard in shards], order, "shards")
-    placed = [
-        (span.start, piece)
-        for shard, own in zip(shards, spans, strict=True)
-        for span, piece in zip(own, shard.split([span.stop - span.start for span in own], axis), strict=True)
-    ]
-    return torch.cat([piece for _, piece in sorted(placed, key=lambda pair: pair[0])] or list(shards), axis)
+    pieces = {
+        span.start: shard.narrow(axis, local.start, local.stop - local.start)
+        for shard, shard_spans in zip(shards, spans, strict=True)
+        for local, span in local_spans(shard_spans)
+    }
+    return torch.cat([pieces[start] for start in sorted(pieces)] or list(shards), axis)
 
 
 class Layout(NamedTuple):
-    """Which tokens each rank of a call holds.
+    """The tokens that each rank of a call holds, as spans of the whole sequences.
 
     Attributes:
         ring: the ranks.
@@ -104,7 +106,7 @@ class Layout(NamedTuple):
     def gather(
         cls, group: "Group", order: str, query: Tensor, key: Tensor, value: Tensor, options: dict[str, str]
     ) -> "Layout":
-        """Check the inputs of this rank, compare them with those of all ranks, and return who holds which tokens.
+        """Check the inputs of this rank, compare them with those of all ranks, and return the layout.
 
         Args:
             group: a process group, or a DeviceMesh with one axis.
@@ -112,7 +114,7 @@ class Layout(NamedTuple):
             query: (*batch, own queries, query_dim).
             key: (*batch, own keys, key_dim).
             value: (*batch, own keys, value_dim).
-            options: texts that describe the other arguments; they must be equal on all ranks.
+            options: texts that describe the other arguments, which must be equal on all ranks.
 
         Returns:
             The layout, the same on every rank.
@@ -131,12 +133,12 @@ class Layout(NamedTuple):
         facts: CallFacts = {"queries": query.shape[-2], "keys": key.shape[-2], "order": order}
         for name, tensor in (("query", query), ("key", key), ("value", value)):
             facts[name] = _describe_tokens(tensor)
-        # Device indices differ between ranks.
+        # Remove device indices, which differ between ranks.
         facts |= {name: re.sub(r" on (\w+):\d+", r" on \1", text) for name, text in options.items()}
         facts["gradients"] = "enabled" if torch.is_grad_enabled() else "disabled"
         counts = "queries", "keys"
-        of_ranks = check_agreement(ring, facts, counts, device)
-        spans = [tuple(spans_of([_as_int(facts[name]) for facts in of_ranks], order, name)) for name in counts]
+        all_facts = check_agreement(ring, facts, counts, device)
+        spans = [tuple(spans_of([_as_int(facts[name]) for facts in all_facts], order, name)) for name in counts]
         return cls(ring, *spans)
 
     @property
@@ -150,55 +152,81 @@ class Layout(NamedTuple):
         return [_num_tokens(spans) for spans in self.key_spans]
 
     def prepare_query(self, prepare: Callable[[Tensor, int], Tensor], query: Tensor) -> Tensor:
-        """Return this rank's queries after a score's `prepare_query`, at their positions in the whole sequence."""
+        """Return this rank's queries, prepared at their positions in the whole sequence.
+
+        Args:
+            prepare: `prepare_query` of the score.
+            query: (*batch, own queries, query_dim).
+
+        Returns:
+            (*batch, own queries, dim).
+        """
         return _prepare_spans(prepare, query, self.query_spans[self.ring.rank])
 
     def prepare_key(self, prepare: Callable[[Tensor, int], Tensor], key: Tensor) -> Tensor:
-        """Return this rank's keys after a score's `prepare_key`, at their positions in the whole sequence."""
+        """Return this rank's keys, prepared at their positions in the whole sequence.
+
+        Args:
+            prepare: `prepare_key` of the score.
+            key: (*batch, own keys, key_dim).
+
+        Returns:
+            (*batch, own keys, dim).
+        """
         return _prepare_spans(prepare, key, self.key_spans[self.ring.rank])
 
 
 def spans_of(sizes: Sequence[int], order: str, argument: str) -> list[Spans]:
-    """Return the spans that each rank holds; a rank without tokens has none.
+    """Return the spans of each rank.
 
     Args:
         sizes: number of tokens of each rank. Contiguous shards may have any sizes.
         order: "contiguous" or "balanced".
-        argument: the argument that an error names.
+        argument: name of the argument for the error message.
+
+    Returns:
+        The spans of each rank; () for a rank without tokens.
 
     Raises:
-        RegardError: if balanced shards have other sizes than `split` gives them.
+        RegardError: if balanced shards do not have the sizes that `split` gives them.
     """
     ranks, total = len(sizes), sum(sizes)
     if order == "contiguous":
         ends = list(accumulate(sizes))
-        return [_join_touching([slice(end - size, end)]) for size, end in zip(sizes, ends, strict=True)]
+        return [_join_adjacent([slice(end - size, end)]) for size, end in zip(sizes, ends, strict=True)]
     bounds = [0, *accumulate(total // (2 * ranks) + (piece < total % (2 * ranks)) for piece in range(2 * ranks))]
     pieces = [slice(start, stop) for start, stop in pairwise(bounds)]
-    spans = [_join_touching([pieces[rank], pieces[-1 - rank]]) for rank in range(ranks)]
+    spans = [_join_adjacent([pieces[rank], pieces[-1 - rank]]) for rank in range(ranks)]
     needed = list(map(_num_tokens, spans))
     if list(sizes) != needed:
         raise RegardError(
             argument,
             got=f"{list(sizes)} tokens on the ranks",
             needed=f'{needed}, the sizes of order="balanced" for {total} tokens',
-            repair='Cut the sequence with regard.sharding.split(x, ranks, "balanced").',
+            repair='Split the sequence with regard.sharding.split(x, ranks, "balanced").',
         )
     return spans
 
 
 def local_spans(spans: Spans) -> list[tuple[slice, slice]]:
-    """Return, for each span of a rank, its place among the tokens of the rank and its place in the whole sequence."""
-    found, start = [], 0
+    """Return the spans of a rank together with their positions among the tokens of the rank.
+
+    Args:
+        spans: the spans of one rank.
+
+    Returns:
+        For each span, a slice of the rank's tokens and the span.
+    """
+    pairs, start = [], 0
     for span in spans:
         stop = start + span.stop - span.start
-        found.append((slice(start, stop), span))
+        pairs.append((slice(start, stop), span))
         start = stop
-    return found
+    return pairs
 
 
 def check_order(order: object) -> None:
-    """Raise unless `order` is "contiguous" or "balanced"."""
+    """Raise a RegardError unless `order` is "contiguous" or "balanced"."""
     if order not in ORDERS:
         raise RegardError(
             "order",
@@ -208,15 +236,15 @@ def check_order(order: object) -> None:
         )
 
 
-def check_agreement(ring: Ring, facts: CallFacts, own: Collection[str], device: torch.device) -> list[CallFacts]:
-    """Exchange the facts of all ranks in one small message and raise the same error on every rank if they differ.
+def check_agreement(ring: Ring, facts: CallFacts, may_differ: Collection[str], device: torch.device) -> list[CallFacts]:
+    """Exchange the facts of all ranks in one small message, and raise the same error on every rank if they differ.
 
-    Without it, a rank whose arguments have other shapes or are invalid would leave the other ranks waiting.
+    Otherwise the ranks would wait for tensors that a rank with invalid or other arguments does not send.
 
     Args:
         ring: the ranks.
-        facts: of this rank.
-        own: names of the facts that may differ.
+        facts: the facts of this rank.
+        may_differ: names of the facts that may differ.
         device: where the process group expects tensors.
 
     Returns:
@@ -225,35 +253,42 @@ def check_agreement(ring: Ring, facts: CallFacts, own: Collection[str], device: 
     Raises:
         RegardError: if a rank reported an error, or if a fact differs.
     """
-    of_ranks = _all_gather(ring, facts, device)
-    for rank, others in enumerate(of_ranks):
-        if "error" in others:
+    all_facts = _all_gather(ring, facts, device)
+    for rank, rank_facts in enumerate(all_facts):
+        if "error" in rank_facts:
             raise RegardError(
                 "group",
-                got=f"an error on rank {rank} ({others['error']})",
+                got=f"an error on rank {rank} ({rank_facts['error']})",
                 needed="arguments that are valid on every rank",
                 repair=f"Fix the arguments on rank {rank}; see the error raised there.",
             )
-    first = of_ranks[0]
-    for rank, others in enumerate(of_ranks):
+    first = all_facts[0]
+    for rank, rank_facts in enumerate(all_facts):
         for name in first:
-            if name not in own and others.get(name) != first[name]:
+            if name not in may_differ and rank_facts.get(name) != first[name]:
                 raise RegardError(
                     name,
-                    got=f"{first[name]} on rank 0 and {others.get(name)} on rank {rank}",
+                    got=f"{first[name]} on rank 0 and {rank_facts.get(name)} on rank {rank}",
                     needed="the same on all ranks of the group; only the number of tokens may differ",
                     repair="Pass each rank its shard of one sequence, and the same other arguments on all ranks.",
                 )
-    return of_ranks
+    return all_facts
 
 
 def report_error(ring: Ring, error: RegardError, device: torch.device) -> None:
-    """Send an error of this rank to the ranks that wait in `check_agreement`."""
+    """Send an error of this rank to the ranks that wait in `check_agreement`.
+
+    Args:
+        ring: the ranks.
+        error: the error.
+        device: where the process group expects tensors.
+    """
     _all_gather(ring, {"error": f"{error}"}, device)
 
 
 def _all_gather(ring: Ring, facts: CallFacts, device: torch.device) -> list[CallFacts]:
-    short = {name: fact[:MAX_FACT] if isinstance(fact, str) else fact for name, fact in facts.items()}
+    """Return the facts of all ranks, with texts shortened to MAX_FACT_LENGTH."""
+    short = {name: fact[:MAX_FACT_LENGTH] if isinstance(fact, str) else fact for name, fact in facts.items()}
     text = json.dumps(short).encode().ljust(MESSAGE_BYTES)
     message = torch.frombuffer(bytearray(text[:MESSAGE_BYTES]), dtype=torch.uint8).to(device)
     messages = [torch.empty_like(message) for _ in range(ring.ranks)]
@@ -265,20 +300,21 @@ def _check_ranks(ranks: object) -> None:
     check_int("ranks", ranks, repair="Pass torch.distributed.get_world_size(group).")
 
 
-def _join_touching(spans: list[slice]) -> Spans:
-    """Return the spans without empty ones; spans that touch become one."""
-    found: list[slice] = []
+def _join_adjacent(spans: list[slice]) -> Spans:
+    """Return the spans with adjacent ones joined and empty ones removed."""
+    joined: list[slice] = []
     for span in spans:
         if span.start == span.stop:
             continue
-        if found and found[-1].stop == span.start:
-            found[-1] = slice(found[-1].start, span.stop)
+        if joined and joined[-1].stop == span.start:
+            joined[-1] = slice(joined[-1].start, span.stop)
         else:
-            found.append(span)
-    return tuple(found)
+            joined.append(span)
+    return tuple(joined)
 
 
 def _prepare_spans(prepare: Callable[[Tensor, int], Tensor], tokens: Tensor, spans: Spans) -> Tensor:
+    """Apply a function of tokens and the position of the first token to each span."""
     if len(spans) <= 1:
         return prepare(tokens, spans[0].start if spans else 0)
     return torch.cat([prepare(tokens[..., local, :], span.start) for local, span in local_spans(spans)], dim=-2)
@@ -291,7 +327,7 @@ def _num_tokens(spans: Spans) -> int:
 def _describe_tokens(tensor: Tensor) -> str:
     """Describe a tensor without its number of tokens.
 
-    Whether it requires a gradient is part of it, because ranks exchange tensors in the backward pass too.
+    The text says whether the tensor requires a gradient, because ranks exchange gradients in the backward pass.
     """
     *batch, _, dim = tensor.shape
     dtype = str(tensor.dtype).removeprefix("torch.")

@@ -1,6 +1,6 @@
-"""The ranks of a process group as a ring, and tensors that are sent around it (ring attention, Liu et al. 2023).
+"""A process group as a ring of ranks, around which tensors are sent (ring attention, Liu et al. 2023).
 
-PyTorch's point-to-point operations move the tensors; nothing is gathered.
+Tensors are sent by torch.distributed's point-to-point operations.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,20 +13,20 @@ from torch.distributed.device_mesh import DeviceMesh
 from regard.errors import RegardError
 
 if TYPE_CHECKING:
-    # For type checkers only: torch built without distributed has no such names, and `Ring.of` still raises its error.
+    # For type checkers only, because torch built without distributed has no ProcessGroup.
     Group = dist.ProcessGroup | DeviceMesh
 
 Tensors = list[Tensor]
-"""Tensors that are sent together; the tokens are on axis -2."""
+"""Tensors that are sent together, each (*batch, tokens, dim)."""
 
 
 class Transfer(NamedTuple):
-    """Tensors that are being sent and received.
+    """A transfer of tensors that is running.
 
     Attributes:
         works: the operations to wait for.
-        received: buffers of the received tensors.
-        sent: the sent tensors, kept alive until the transfer ends.
+        received: buffers for the tensors to receive.
+        sent: the tensors to send, referenced here so that their memory is not freed before the transfer ends.
     """
 
     works: "list[dist.Work]"
@@ -57,8 +57,15 @@ class Ring(NamedTuple):
     def of(cls, group: "Group") -> "Ring":
         """Return the ring of a process group or of a DeviceMesh with one axis.
 
+        Args:
+            group: the process group or the mesh.
+
+        Returns:
+            The ring.
+
         Raises:
-            RegardError: if `group` is something else, or if this process is not in it.
+            RegardError: if torch.distributed is not initialised, if `group` is something else, or if this process is
+                not in it.
         """
         if not (dist.is_available() and dist.is_initialized()):
             raise _group_error("no initialised torch.distributed", "Call torch.distributed.init_process_group() first.")
@@ -67,26 +74,26 @@ class Ring(NamedTuple):
                 raise _group_error(f"a DeviceMesh with {group.ndim} axes", 'Pass one of its axes, as mesh["sequence"].')
             group = group.get_group()
         if group is dist.GroupMember.NON_GROUP_MEMBER:
-            raise _group_error("a group that this process is not in", "Call it on the ranks of the group only.")
+            raise _group_error("a group that this process is not in", "Call attend on the ranks of the group only.")
         if not isinstance(group, dist.ProcessGroup):
             raise _group_error(f"{group!r:.60}", "Pass torch.distributed.group.WORLD for all processes.")
         return cls(group, dist.get_rank(group), dist.get_world_size(group))
 
     def owner(self, hops: int) -> int:
-        """Return the rank whose tensors are here after `hops` hops."""
+        """Return the rank that owns the tensors which reach this rank after `hops` hops."""
         return (self.rank - hops) % self.ranks
 
     def send_recv(self, tensors: Tensors, like: Sequence[Tensor], tokens: int, *, hops: int) -> Transfer:
-        """Send tensors to the rank `hops` further on, and receive tensors from the rank `hops` back.
+        """Start to send tensors to the rank `hops` places after this one and to receive from the rank `hops` before.
 
         Args:
-            tensors: what is sent.
-            like: tensors with the dtypes and, except on axis -2, the shapes of what is received.
-            tokens: size of axis -2 of what is received.
+            tensors: the tensors to send, each (*batch, tokens, dim).
+            like: tensors with the dtypes, batch axes and dims of the tensors to receive.
+            tokens: number of tokens to receive.
             hops: distance in ranks; negative to send backwards.
 
         Returns:
-            The transfer, which is still running.
+            The running transfer.
         """
         received = [tensor.new_empty((*tensor.shape[:-2], tokens, tensor.shape[-1])) for tensor in like]
         sent = [tensor.contiguous() for tensor in tensors]
@@ -106,35 +113,35 @@ def pass_around(
     at_each_rank: Callable[[int, Tensors], Tensors],
     add: Callable[[Tensors, Tensors], Tensors],
 ) -> Tensors:
-    """Send the tensors of every rank past the `hops` ranks after it, and return the sum of what those ranks computed.
+    """Send the tensors of every rank to the next `hops` ranks in turn, and return the sum of what these ranks compute.
 
-    The next tensors are sent while the present ones are used. The sum follows its tensors one hop later, and its last
-    hop leads back to their owner. So each rank sends `hops` times the tensors and `hops` times the sum.
+    The next tensors are sent while the current ones are used. The partial sum follows its tensors one hop later, and
+    its last hop returns it to their owner. So each rank sends tensors `hops` times and a sum `hops` times.
 
     Args:
         ring: the ranks.
         hops: number of hops.
         sizes: number of tokens in the tensors of each rank.
         tensors: the tensors of this rank.
-        at_each_rank: called with an owner's rank and its tensors; returns what this rank computes for the owner, or an
-            empty list if nothing is sent back.
+        at_each_rank: takes an owner's rank and its tensors; returns what this rank computes for the owner, or an empty
+            list if nothing is sent back.
         add: returns the sum of two results; it may overwrite the first.
 
     Returns:
-        The sum for the tensors of this rank.
+        The sum for the tensors of this rank, or an empty list.
     """
     incoming: Transfer | None = None
     incoming_sum: Transfer | None = None
     try:
         incoming = ring.send_recv(tensors, tensors, sizes[ring.owner(1)], hops=1) if hops else None
-        own = at_each_rank(ring.rank, tensors)
+        own_result = at_each_rank(ring.rank, tensors)
         for hop in range(1, hops + 1):
             assert incoming is not None
-            present = incoming.wait()
+            current = incoming.wait()
             if hop < hops:
-                incoming = ring.send_recv(present, present, sizes[ring.owner(hop + 1)], hops=1)
-            result = at_each_rank(ring.owner(hop), present)
-            if not own:
+                incoming = ring.send_recv(current, current, sizes[ring.owner(hop + 1)], hops=1)
+            result = at_each_rank(ring.owner(hop), current)
+            if not own_result:
                 continue
             if incoming_sum is not None:
                 result = add(incoming_sum.wait(), result)
@@ -142,9 +149,9 @@ def pass_around(
                 incoming_sum = ring.send_recv(result, result, sizes[ring.owner(hop + 1)], hops=1)
             else:
                 incoming_sum = ring.send_recv(result, result, sizes[ring.rank], hops=-hop)
-        return own if incoming_sum is None else add(incoming_sum.wait(), own)
+        return own_result if incoming_sum is None else add(incoming_sum.wait(), own_result)
     except Exception:
-        # Every rank raises here. Finish open transfers, because the next call would receive their tensors.
+        # Every rank raises here. Finish open transfers; otherwise the next call would receive their tensors.
         for transfer in (incoming, incoming_sum):
             if transfer is not None:
                 transfer.wait()

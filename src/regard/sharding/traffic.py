@@ -1,4 +1,4 @@
-"""How many bytes a call moves between ranks, and whether keys or queries move: those that need fewer bytes."""
+"""The number of bytes that a call sends between ranks, and the choice to move keys or queries, by fewer bytes."""
 
 import math
 from functools import lru_cache
@@ -17,9 +17,7 @@ MOVABLE = ("keys", "queries")
 
 
 class ByteCounts(NamedTuple):
-    """Bytes of the tensors of all ranks together; each tensor is counted once.
-
-    Results and gradients that are still being summed are in the accumulation dtype.
+    """Bytes of the tensors of all ranks together, each tensor counted once.
 
     Attributes:
         query: prepared queries, in the dtype of the inputs.
@@ -38,15 +36,18 @@ class ByteCounts(NamedTuple):
     accumulation_factor: int
 
     def bytes_per_hop(self, moving: str, *, backward: bool) -> int:
-        """Return the bytes that all ranks together send when all tensors move on by one rank.
+        """Return the bytes that all ranks together send when all tensors move to the next rank.
 
         Keys move with their values, and in the backward pass the gradients of both follow. Queries are followed by
         their output and log_mass. In the backward pass they move with the gradient of their output and two numbers for
-        each query, and their own gradient follows.
+        each query, and their own gradient follows. Partial sums of outputs and gradients are in the accumulation dtype.
 
         Args:
             moving: "keys" or "queries".
-            backward: whether the backward pass is counted too.
+            backward: whether to include the backward pass.
+
+        Returns:
+            The number of bytes.
         """
         factor = self.accumulation_factor
         if moving == "keys":
@@ -57,14 +58,22 @@ class ByteCounts(NamedTuple):
 
 
 def count_bytes(layout: Layout, problem: Problem) -> ByteCounts:
-    """Return the bytes of the prepared tensors of all ranks, the same on every rank."""
+    """Return the bytes of the prepared tensors of all ranks. The result is the same on every rank.
+
+    Args:
+        layout: which tokens each rank holds.
+        problem: the problem of this rank.
+
+    Returns:
+        The bytes.
+    """
     queries, keys, value = sum(layout.queries), sum(layout.keys), problem.value
     rows, itemsize = math.prod(problem.batch) * queries, value.itemsize
     accumulation_itemsize = accumulation_dtype(value.dtype).itemsize
     return ByteCounts(
-        query=_numbers_per_token(problem.pair.query) * queries * itemsize,
-        key=_numbers_per_token(problem.pair.key) * keys * itemsize,
-        value=_numbers_per_token(value) * keys * itemsize,
+        query=_elements_per_token(problem.pair.query) * queries * itemsize,
+        key=_elements_per_token(problem.pair.key) * keys * itemsize,
+        value=_elements_per_token(value) * keys * itemsize,
         output=rows * value.shape[-1] * itemsize,
         log_mass=rows * accumulation_itemsize,
         accumulation_factor=accumulation_itemsize // itemsize,
@@ -72,13 +81,16 @@ def count_bytes(layout: Layout, problem: Problem) -> ByteCounts:
 
 
 def choose_moving(counts: ByteCounts, hops: dict[str, int], travel: str, *, backward: bool) -> str:
-    """Return whether "keys" or "queries" move.
+    """Return which tensors move, "keys" or "queries".
 
     Args:
         counts: bytes of the tensors.
-        hops: number of hops that each of the two needs.
-        travel: "keys", "queries", or "auto" for the one that moves fewer bytes, and keys if the bytes are equal.
+        hops: number of hops by "keys" and "queries".
+        travel: "keys", "queries", or "auto" for the one that moves fewer bytes; keys if the bytes are equal.
         backward: whether there will be a backward pass.
+
+    Returns:
+        "keys" or "queries".
 
     Raises:
         RegardError: if `travel` is something else.
@@ -90,15 +102,24 @@ def choose_moving(counts: ByteCounts, hops: dict[str, int], travel: str, *, back
             "travel",
             got=repr(travel),
             needed='"auto", "keys" or "queries"',
-            repair='Leave it at "auto", which moves fewer bytes.',
+            repair='Leave it at "auto", which chooses the one that moves fewer bytes.',
         )
     return min(MOVABLE, key=lambda moving: hops[moving] * counts.bytes_per_hop(moving, backward=backward))
 
 
 def count_hops(mask: BoundMask | None, query_spans: tuple[Spans, ...], key_spans: tuple[Spans, ...]) -> dict[str, int]:
-    """Return how many hops "keys" or "queries" must move until no rank needs them any more; at most ranks - 1.
+    """Return the number of hops after which no rank needs the moving keys or queries any more; at most ranks - 1.
 
-    Only bands can shorten the way, because they are the same on every rank. Values of mask tensors are not read.
+    Only bands of the mask can reduce the number of hops. Values of mask tensors are not read, because they would have
+    to be compared between ranks.
+
+    Args:
+        mask: the mask of the whole sequences.
+        query_spans: for each rank, the spans of its queries.
+        key_spans: for each rank, the spans of its keys.
+
+    Returns:
+        The number of hops by "keys" and "queries".
     """
     text, tensors, numbers = ("", [], []) if mask is None else flatten(mask)
     query_bounds, key_bounds = tuple(map(_bounds, query_spans)), tuple(map(_bounds, key_spans))
@@ -120,6 +141,7 @@ def _count_hops(
     key_bounds: tuple[Bounds, ...],
     moving: str,
 ) -> int:
+    """Return the number of hops for a flattened mask; see `regard.masks.bound.flatten`."""
     ranks = len(query_bounds)
     if not text:
         return ranks - 1
@@ -135,7 +157,8 @@ def _count_hops(
     return next((hop for hop in range(ranks - 1, 0, -1) if any(is_needed(rank, hop) for rank in range(ranks))), 0)
 
 
-def _numbers_per_token(tensor: Tensor) -> int:
+def _elements_per_token(tensor: Tensor) -> int:
+    """Return the number of elements of each token, in all batch entries together."""
     return math.prod(tensor.shape[:-2]) * tensor.shape[-1]
 
 
