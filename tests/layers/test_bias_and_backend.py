@@ -173,7 +173,7 @@ def test_the_advice_for_a_float_mask_gives_what_torch_gives(argument, kind, thei
         found = ours(tokens, mask=Mask.from_multihead(**{argument: m != 0}))
     else:
         bias = "m" if argument == "attn_mask" else "m[:, None, None]"
-        assert repair.endswith(f"pass the layer bias={bias}.")
+        assert repair.endswith(f"pass bias={bias} to the layer.")
         found = ours(tokens, bias=eval(bias))
     assert_same(found, wanted)
 
@@ -182,7 +182,7 @@ def test_a_float_mask_of_heads_is_a_bias_of_heads(theirs_and_ours):
     theirs, ours = theirs_and_ours
     tokens, m = torch.randn(SIZE, SIZE, 12, dtype=torch.float64), torch.randn(SIZE * 4, SIZE, SIZE, dtype=torch.float64)
     wanted, weights = theirs(tokens, tokens, tokens, attn_mask=m, average_attn_weights=False)
-    assert repair_of("attn_mask", m).endswith("bias=m.unflatten(0, (-1, heads)).")
+    assert repair_of("attn_mask", m).endswith("bias=m.unflatten(0, (-1, heads)) to the layer.")
     bias = m.unflatten(0, (-1, 4))
     assert_same(ours(tokens, bias=bias), wanted)
     assert_same(ours.inspect(tokens, bias=bias).weights(), weights)
