@@ -12,7 +12,18 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import additive, additive_lengths, distance_gpu, dot, imports, memory, multihead, regression, report
+from benchmarks import (
+    additive,
+    additive_lengths,
+    distance_gpu,
+    dot,
+    imports,
+    length_map,
+    memory,
+    multihead,
+    regression,
+    report,
+)
 from benchmarks.measure import machine
 
 SUITES = {
@@ -24,6 +35,7 @@ SUITES = {
     "regression": regression.run,
     "imports": imports.run,
     "distance": distance_gpu.run,
+    "map": length_map.run,
 }
 # What a suite keeps beside its rows.
 BESIDE = {"additive": additive.beside}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks import pages
-from regard.sharding.traffic import ByteCounts, choose_moving
+from regard.sharding.traffic import ByteCounts, choose_travel
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "sharding-on-paper.md"
@@ -101,7 +101,7 @@ def estimate(work: Work, tokens: float, gpus: int, *, backward: bool = True) -> 
     """tokens: of one GPU. A hop takes as long as the slower of computing and moving, which overlap."""
     link, hops = (WITHIN if gpus <= A_MACHINE else BETWEEN), gpus - 1
     load = work.load(tokens)
-    moves = choose_moving(load, dict.fromkeys(("keys", "queries"), hops), "auto", backward=backward)
+    moves = choose_travel(load, dict.fromkeys(("keys", "queries"), hops), "auto", backward=backward)
     forth = load.bytes_per_hop(moves, backward=False)
     moved = [forth, load.bytes_per_hop(moves, backward=True) - forth][: 1 + backward]
     computed = [work.forward(tokens), work.backward(tokens)][: 1 + backward]
@@ -116,7 +116,7 @@ def fewest_tokens(work: Work, link: Link, *, backward: bool) -> float:
     Bytes grow with the tokens of a GPU, pairs with their square.
     """
     load, hops = work.load(1.0), dict.fromkeys(("keys", "queries"), 1)
-    moved = load.bytes_per_hop(choose_moving(load, hops, "auto", backward=backward), backward=backward)
+    moved = load.bytes_per_hop(choose_travel(load, hops, "auto", backward=backward), backward=backward)
     return moved / link.bandwidth / (work.forward(1.0) + (work.backward(1.0) if backward else 0.0))
 
 

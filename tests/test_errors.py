@@ -37,6 +37,16 @@ def test_a_refusal_may_be_said_of_the_name_that_the_user_knows():
     assert told.argument == "alignment_out"
 
 
+class NarrowError(RegardError):
+    """A subclass, as the packages above have them."""
+
+
+def test_about_keeps_the_class_of_the_error():
+    told = NarrowError("out", got="taken", needed="a folder", repair="Choose another.").about("alignment_out")
+    assert type(told) is NarrowError
+    assert told.argument == "alignment_out"
+
+
 def test_a_long_value_is_cut_in_the_middle():
     told = RegardError("unit", got="<" + "a" * 10**6 + ">", needed="gru", repair="Write gru.")
     assert len(str(told)) < 400

@@ -16,7 +16,7 @@ from regard import Mask, testing
 from regard.backends import dispatch
 from regard.backends.base import Backend, Plan, Problem, Result
 from regard.backends.reference import attention
-from regard.layers import multihead
+from regard.layers import native
 from regard.scores import Additive, Bilinear, Epanechnikov, Gaussian, ScaledDot, Score
 from regard.scores.additive import AdditivePair
 from regard.scores.dot import Dot, DotPair
@@ -351,10 +351,10 @@ def test_log_has_calls_of_attend_inspect_and_layers():
     assert ran == ["torch", "reference", "torch", "reference"]
 
 
-@pytest.mark.parametrize("native", [False, True])
-def test_log_has_layer_calls_without_a_mask(native, monkeypatch):
+@pytest.mark.parametrize("is_native", [False, True])
+def test_log_has_layer_calls_without_a_mask(is_native, monkeypatch):
     layer, x = regard.MultiHeadAttention(8, 2).eval(), torch.randn(2, 5, 8)
-    monkeypatch.setattr(multihead, "NATIVE_DEVICE", x.device.type if native else "none")
+    monkeypatch.setattr(native, "DEVICE", x.device.type if is_native else "none")
     with dispatch_log() as ran, torch.no_grad():
         layer(x)
     assert ran == ["torch"]

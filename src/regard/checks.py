@@ -1,6 +1,7 @@
 """Checks of shapes, dtypes and devices, and how error messages describe a tensor.
 
-All shapes use one alphabet: `*batch queries keys dim value_dim`.
+Shapes are written with these axis names: `*batch`, `queries` or `keys` (`tokens` for either), and `dim`; `query_dim`,
+`key_dim` and `value_dim` where these sizes may differ.
 """
 
 from collections.abc import Sequence
@@ -42,14 +43,14 @@ def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
-def check_int(argument: str, number: object, least: int = 1, *, repair: str = "Pass the size of that axis.") -> None:
+def check_int(argument: str, number: object, least: int = 1, *, repair: str | None = None) -> None:
     """Raise unless `number` is an int that is at least `least`. Symbolic sizes are accepted.
 
     Args:
         argument: name of the argument for the error message.
         number: the value to check.
         least: the smallest number that is allowed.
-        repair: how to fix the call.
+        repair: how to fix the call; None for "Pass an integer of at least" `least`.
 
     Raises:
         RegardError: if `number` is not an int, is a bool, or is too small.
@@ -61,7 +62,7 @@ def check_int(argument: str, number: object, least: int = 1, *, repair: str = "P
             argument,
             got=repr(number),
             needed=f"a whole number, at least {least}",
-            repair=repair,
+            repair=f"Pass an integer of at least {least}." if repair is None else repair,
         )
 
 
@@ -82,7 +83,7 @@ def has_empty_input(query: Tensor, key: Tensor, value: Tensor) -> bool:
 
 
 def needs_grad(*tensors: Tensor) -> bool:
-    """Return whether a gradient of these tensors may be computed.
+    """Return whether autograd may need gradients with respect to these tensors.
 
     True inside a torch.func transform, because the tensors there do not show whether they are differentiated.
     """
@@ -125,8 +126,6 @@ def can_broadcast(shape: Sequence[int], target: Sequence[int]) -> bool:
 def common_batch(*tensors: Tensor, argument: str = "batch") -> tuple[int, ...]:
     """Return the common batch shape of tensors of equal rank.
 
-    Not torch.broadcast_shapes, which takes many times longer and would slow down short calls.
-
     Args:
         *tensors: (*batch, _, _).
         argument: name of the argument for the error message.
@@ -137,6 +136,7 @@ def common_batch(*tensors: Tensor, argument: str = "batch") -> tuple[int, ...]:
     Raises:
         RegardError: if the batch axes do not broadcast.
     """
+    # torch.broadcast_shapes takes many times longer, which would slow down short calls.
     batch = tuple(tensors[0].shape[:-2])
     for tensor in tensors[1:]:
         other = tensor.shape[:-2]
@@ -201,7 +201,7 @@ def is_strided_nested(tensor: Tensor) -> bool:
     return tensor.is_nested and tensor.layout is torch.strided
 
 
-def check_tensor(name: str, tensor: Tensor) -> None:
+def check_tensor(name: str, tensor: object) -> None:
     """Raise unless `tensor` is a dense or jagged floating-point tensor with at least two axes.
 
     Args:
@@ -232,7 +232,7 @@ def check_tensor(name: str, tensor: Tensor) -> None:
         raise RegardError(
             name,
             got=f"a {'nested' if tensor.is_nested else tensor.layout} tensor",
-            needed="a dense tensor",
+            needed="a dense or a jagged tensor",
             repair=repair,
         )
     if tensor.ndim < 2:
@@ -245,24 +245,25 @@ def check_tensor(name: str, tensor: Tensor) -> None:
 
 
 def _check_against_query(name: str, tensor: Tensor, query: Tensor) -> None:
+    """Raise a RegardError unless key or value has the rank, dtype and device of the query.
+
+    Args:
+        name: name of the argument for the error message.
+        tensor: the key or the value.
+        query: the query.
+
+    Raises:
+        RegardError: if the rank or the device differs, or if the dtype differs and autocast does not convert both.
+    """
     if tensor.ndim != query.ndim:
-        raise RegardError(
-            name,
-            got=f"{describe(tensor)}, while query is {describe(query)}",
-            needed="query, key and value of equal rank",
-            repair="Add an axis of size 1 for each batch axis over which an input is shared.",
-        )
-    if tensor.dtype != query.dtype and not (is_cast_by_autocast(tensor) and is_cast_by_autocast(query)):
-        raise RegardError(
-            name,
-            got=f"{describe(tensor)}, while query is {describe(query)}",
-            needed="query, key and value of one dtype",
-            repair=f"Convert one of them, for example {name}.to(query.dtype).",
-        )
-    if tensor.device != query.device:
-        raise RegardError(
-            name,
-            got=f"{describe(tensor)}, while query is {describe(query)}",
-            needed="query, key and value on one device",
-            repair=f"Move one of them, for example {name}.to(query.device).",
-        )
+        needed = "query, key and value of equal rank"
+        repair = "Add an axis of size 1 for each batch axis over which an input is shared."
+    elif tensor.dtype != query.dtype and not (is_cast_by_autocast(tensor) and is_cast_by_autocast(query)):
+        needed = "query, key and value of one dtype"
+        repair = f"Convert one of them, for example {name}.to(query.dtype)."
+    elif tensor.device != query.device:
+        needed = "query, key and value on one device"
+        repair = f"Move one of them, for example {name}.to(query.device)."
+    else:
+        return
+    raise RegardError(name, got=f"{describe(tensor)}, while query is {describe(query)}", needed=needed, repair=repair)

@@ -1,5 +1,7 @@
 """The exception of the library: which argument is wrong, what was given, what is needed and how to fix it."""
 
+from typing import Self
+
 MAX_VALUE_LENGTH = 300
 """An error message shortens a given value that has more characters than this."""
 
@@ -8,7 +10,8 @@ class RegardError(ValueError):
     """Raised when an argument is invalid.
 
     The message has four parts: the argument, what was given, what is needed and how to fix it. A given value of more
-    than 300 characters is shortened in the middle, because a file may contain names of any length.
+    than `MAX_VALUE_LENGTH` characters is shortened in the middle: a value that was read from a configuration file may
+    have any length.
 
     Args:
         argument: name of the argument.
@@ -35,16 +38,16 @@ class RegardError(ValueError):
         self.needed = needed
         self.repair = repair
 
-    def about(self, argument: str) -> "RegardError":
+    def about(self, argument: str) -> Self:
         """Return the same error for another argument name.
 
         Args:
             argument: the name by which the caller knows the argument, such as a key of a configuration file.
 
         Returns:
-            A new error with the same values and text.
+            A new error of the same class with the same values and text.
         """
-        return RegardError(argument, got=self.got, needed=self.needed, repair=self.repair)
+        return type(self)(argument, got=self.got, needed=self.needed, repair=self.repair)
 
     def __reduce__(self):
         """Pickle the four parts, because `__init__` does not accept the message."""
@@ -53,7 +56,7 @@ class RegardError(ValueError):
 
 
 def _shorten(got: str) -> str:
-    """Return the text; replace the middle of a text that is too long by its number of characters."""
+    """Return the text, with the middle of a long text replaced by the length of the whole text."""
     if len(got) <= MAX_VALUE_LENGTH:
         return got
     return f"{got[: MAX_VALUE_LENGTH // 2]} ... ({len(got):,} characters) ... {got[-MAX_VALUE_LENGTH // 4 :]}"

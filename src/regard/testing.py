@@ -26,7 +26,7 @@ from regard.backends.base import Backend, Need, Plan, Problem, Refusal, Result
 from regard.backends.blocked import chunks, memory, sweep
 from regard.checks import accumulation_dtype
 from regard.errors import RegardError
-from regard.layers import multihead
+from regard.layers import native
 from regard.masks import Mask
 from regard.scores import Additive, Bilinear, Score
 from regard.scores.names import NAMED_SCORES, ScoreLike
@@ -265,15 +265,15 @@ def dispatch_log() -> Iterator[list[str]]:
     """
     ran: list[str] = []
     logged = {name: _Logged(backend, ran) for name, backend in dispatch.BACKENDS.items()}
-    native = multihead.native_multi_head_attention
+    run_native = native.native_multi_head_attention
 
     def log_native(*arguments: Any) -> Tensor:
         ran.append("torch")
-        return native(*arguments)
+        return run_native(*arguments)
 
     with (
         mock.patch.dict(dispatch.BACKENDS, logged),
-        mock.patch.object(multihead, "native_multi_head_attention", log_native),
+        mock.patch.object(native, "native_multi_head_attention", log_native),
     ):
         yield ran
 

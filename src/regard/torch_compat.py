@@ -10,14 +10,18 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-from torch._library.custom_ops import CustomOpDef as CustomOpDef
+from torch._library.custom_ops import CustomOpDef as CustomOpDef  # for regard.backends.custom_op
 from torch.autograd import forward_ad
 
 T = TypeVar("T")
 _VIEW_TRACKING = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
+"""The dispatch key at which autograd records views and in-place changes."""
 _PRE_DISPATCH = torch._C.DispatchKey.PreDispatch
-# The operator that torch.compile uses for linear layers on a CPU.
+"""The dispatch key at which torch.export keeps its modes."""
 _ONEDNN_LINEAR: Any = getattr(getattr(torch.ops.mkldnn, "_linear_pointwise", None), "default", None)
+"""The operator that torch.compile uses for linear layers on a CPU, or None if torch was built without it."""
+EFFICIENT_ATTENTION: Any = getattr(getattr(torch.ops.aten, "_efficient_attention_forward", None), "default", None)
+"""torch's memory-efficient attention kernel, or None if this version of torch does not have it."""
 
 is_any_autocast_enabled = torch._C._is_any_autocast_enabled
 """Return whether autocast is enabled for any device type; faster than torch.is_autocast_enabled(device_type)."""
@@ -29,16 +33,23 @@ def is_traced() -> bool:
 
 
 def in_transform() -> bool:
-    """Return whether a transform or a mode is active. New tensors then belong to it and must not be cached."""
+    """Return whether a torch.func transform or a dispatch mode is active, such as FakeTensorMode or torch.export's.
+
+    New tensors then belong to the transform or the mode and must not be cached. `in_functorch` asks for transforms
+    only.
+    """
     return (
         torch._C._are_functorch_transforms_active()
         or torch._C._len_torch_dispatch_stack() > 0
-        or torch._C._dispatch_tls_is_dispatch_key_included(_PRE_DISPATCH)  # torch.export keeps its modes at this key
+        or torch._C._dispatch_tls_is_dispatch_key_included(_PRE_DISPATCH)
     )
 
 
 def in_functorch() -> bool:
-    """Return whether a transform of torch.func is active."""
+    """Return whether a torch.func transform is active, such as grad or vmap; modes do not count.
+
+    Inside a transform, `requires_grad` does not show whether a tensor is differentiated.
+    """
     return torch._C._are_functorch_transforms_active()
 
 
@@ -99,8 +110,8 @@ def call_outside_modes(make: Callable[[], T]) -> T:
 def call_for_reuse(make: Callable[[], T]) -> T:
     """Call a function that makes a tensor for later calls, and return its result.
 
-    The function is called outside of modes, because autograd cannot save a tensor made in inference mode for a backward
-    pass. While a call is traced, the function is called as it is, so that it belongs to the trace.
+    The function runs outside of inference mode, because autograd cannot save a tensor made in inference mode for a
+    backward pass. While a call is traced, the function runs inside the active modes, so that the trace contains it.
 
     Args:
         make: takes no arguments.
@@ -109,11 +120,6 @@ def call_for_reuse(make: Callable[[], T]) -> T:
         What `make` returns.
     """
     return make() if is_traced() else call_outside_modes(make)
-
-
-def find_aten_operator(name: str) -> Any:
-    """Return an operator of torch.ops.aten, or None if this version of torch does not have it."""
-    return getattr(getattr(torch.ops.aten, name, None), "default", None)
 
 
 @contextmanager
@@ -166,7 +172,7 @@ def varlen_attn(
     from torch.nn.attention import varlen  # imported here, because torch.nn.attention.varlen imports Triton
 
     output = varlen.varlen_attn(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, scale=scale)
-    assert isinstance(output, Tensor)
+    assert isinstance(output, Tensor)  # it is a tuple only if return_aux is given
     return output
 
 

@@ -21,8 +21,8 @@ def test_it_prints_one_line_for_each_thing_it_knows():
         "backend: reference",
         "  error of a score: the rounding of float32, the dtype of scores, softmax and sums",
         "  not torch: it computes dot products only",
-        "  not triton: reference is faster here",
-        "  not blocked: reference is faster here",
+        "  not triton: reference comes first for this call",
+        "  not blocked: reference comes first for this call",
     ]
 
 

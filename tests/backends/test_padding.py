@@ -17,7 +17,7 @@ from regard import Mask
 from regard.attention.prepare import Options, prepare
 from regard.backends import dispatch, sdpa
 from regard.masks import bound
-from regard.masks.bound import ALIGNMENT, BoundMask, Padding
+from regard.masks.bound import BIAS_ALIGNMENT, BoundMask, Padding
 
 ON_GPU = os.environ.get("REGARD_TEST_DEVICE") == "cuda"
 BATCH, HEADS, TOKENS, DIM = 2, 3, 19, 8
@@ -312,8 +312,8 @@ def test_rows_of_the_bias_are_aligned(keys, dtype):
     assert bias.shape == (BATCH, 1, 1, keys)
     assert bias.dtype == dtype
     assert bias.stride(-1) == 1
-    assert not any(step % ALIGNMENT for step in bias.stride()[:-1])
-    assert not any(bias[row].data_ptr() % (ALIGNMENT * bias.element_size()) for row in range(BATCH))
+    assert not any(step % BIAS_ALIGNMENT for step in bias.stride()[:-1])
+    assert not any(bias[row].data_ptr() % (BIAS_ALIGNMENT * bias.element_size()) for row in range(BATCH))
 
 
 def test_kernel_gets_the_aligned_bias_itself(monkeypatch, set_limits):

@@ -419,7 +419,7 @@ def test_rows_of_the_padding_bias_are_aligned(keys):
     bias = lengths.padding(keys, torch.ones(1).device).bias(torch.float32)
     assert bias.shape == (2, 1, 1, keys)
     assert bias.stride(-1) == 1
-    assert not any(step % bound.ALIGNMENT for step in bias.stride()[:-1])
+    assert not any(step % bound.BIAS_ALIGNMENT for step in bias.stride()[:-1])
 
 
 def test_one_input_alone_may_need_a_gradient():

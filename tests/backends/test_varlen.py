@@ -58,7 +58,7 @@ def plan(tokens, mask, **options):
 
 def masked(tokens, mask):
     """By torch's call with a mask, over zeroed padding."""
-    with mock.patch.object(varlen, "plan", return_value=None):
+    with mock.patch.object(varlen, "choose_run", return_value=None):
         return attend(tokens, mask)
 
 
@@ -401,7 +401,7 @@ def test_segments_are_cached_in_the_bound_lengths():
         query, key, value = tokens
         for mask in (lengths, And(Band(None, 0), lengths)):
             problem = Problem(DotPair(query, key, 0.4), value, mask)
-            varlen.plan(problem, None)(problem)
+            varlen.choose_run(problem, None)(problem)
             assert len(lengths.cache) == cached
 
 
@@ -686,19 +686,25 @@ def test_kernels_that_are_switched_off_are_not_used(allowed, kernels):
         ({"capability": (7, 5)}, False),
         ({"built": False}, False),
         ({"hip": "6.4"}, False),
-        ({"operator": None}, False),
     ],
     ids=str,
 )
 def test_kernels_need_a_recent_gpu_and_a_build_with_them(changes, expected, monkeypatch):
-    found = {"capability": (9, 0), "built": True, "hip": None, "operator": varlen.EFFICIENT_ATTENTION} | changes
+    found = {"capability": (9, 0), "built": True, "hip": None} | changes
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: found["capability"])
     monkeypatch.setattr(torch.backends.cuda, "is_flash_attention_available", lambda: found["built"])
     monkeypatch.setattr(torch.version, "hip", found["hip"])
-    monkeypatch.setattr(varlen, "EFFICIENT_ATTENTION", found["operator"])
     varlen._has_kernels.cache_clear()
     assert varlen._has_kernels(torch.device("cuda")) == expected
     varlen._has_kernels.cache_clear()
+
+
+@pytest.mark.parametrize("dtype", varlen.DTYPES)
+def test_without_the_memory_efficient_operator_a_mask_is_made(dtype, kernels, monkeypatch):
+    monkeypatch.setattr(varlen, "EFFICIENT_ATTENTION", None)
+    with torch.no_grad():
+        regard.attend(*drawn(dtype=dtype), SCORE, mask_of([3, 11, 7]), backend="torch")
+    assert kernels == []
 
 
 # --- Example by example on a CPU -----------------------------------------------------------------------------------

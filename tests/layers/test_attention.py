@@ -126,7 +126,7 @@ def test_errors_name_the_argument():
         layer.recall([1.0], layer.remember(key, value))
     with refuses("score", "Build the score first"):
         Attention(Gaussian)
-    with refuses("score", "build regard.scores.Additive"):
+    with refuses("score", "regard.scores.Additive("):
         Attention("additive")
 
 

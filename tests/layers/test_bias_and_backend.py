@@ -74,9 +74,9 @@ def test_a_bias_of_a_call_gets_its_gradient(layer_bias):
     assert torch.autograd.gradcheck(lambda b: layer(tokens, bias=b), bias)
 
 
-def test_a_bias_that_may_mean_rows_or_heads_is_refused():
+def test_bias_whose_first_axis_may_be_examples_or_heads_is_refused():
     layer, tokens = layer_and_tokens()
-    with refuses("bias", "rows of the batch or heads", "b[:, None]"):
+    with refuses("bias", "examples of the batch or heads", "b[:, None]"):
         layer(tokens, bias=torch.zeros(4, 5, 5))
     with refuses("bias", "boolean"):
         layer(tokens, bias=torch.zeros(5, 5, dtype=torch.bool))

@@ -10,8 +10,10 @@ from torch import nn
 import regard
 from regard import Attention, Mask, MultiHeadAttention
 from regard.backends import sdpa
-from regard.layers.heads import CallableScore, resolve_score
+from regard.layers.heads import CallableScore, resolve_score, scores_shape
 from regard.scores import Additive, Bilinear, Gaussian, ScaledDot
+from regard.scores.distance import DistancePair
+from regard.scores.kernels import KERNELS
 
 MASKS = {
     "lengths": lambda: Mask.lengths(torch.tensor([7, 3, 0])),
@@ -158,6 +160,14 @@ def test_a_custom_score_is_checked_where_it_returns_nonsense():
     query, key = torch.randn(2, QUERIES, 3), torch.randn(2, KEYS, 3)
     with refuses("score", "(2, 7, 5)"):
         Attention(lambda q, k: k @ q.mT)(query, key, key)
+
+
+@pytest.mark.parametrize("argument", ["key", "value", "score"])
+def test_error_names_the_input_whose_batch_does_not_fit(argument):
+    key, value, width = (torch.ones(3 if argument == name else 2, 4, 5, 1) for name in ("key", "value", "score"))
+    pair = DistancePair(torch.ones(2, 4, 5, 1), key, width, KERNELS["gaussian"])
+    with refuses(argument, "batch axes"):
+        scores_shape(pair, value)
 
 
 @pytest.mark.parametrize(

@@ -135,10 +135,10 @@ def test_padding_of_two_axes_joins_causality(dtype):
 @pytest.mark.parametrize(
     ("rows", "found"),
     [
-        ([[0.0, 0.0, -1e9, -1e9]], "other numbers than 0 and 1"),
-        ([[1.0, 1.0, 0.5, 0.0]], "other numbers than 0 and 1"),
-        ([[1.0, 1.0, float("nan"), 0.0]], "other numbers than 0 and 1"),
-        ([[0.0, 0.0, 0.0, 0.0, -1e9]], "other numbers than 0 and 1"),  # beyond the keys, and telling all the same
+        ([[0.0, 0.0, -1e9, -1e9]], "numbers other than 0 and 1"),
+        ([[1.0, 1.0, 0.5, 0.0]], "numbers other than 0 and 1"),
+        ([[1.0, 1.0, float("nan"), 0.0]], "numbers other than 0 and 1"),
+        ([[0.0, 0.0, 0.0, 0.0, -1e9]], "numbers other than 0 and 1"),  # beyond the keys, and telling all the same
         ([[0.0, 0.0, 0.0, 0.0]], "zeros only"),
     ],
 )

@@ -128,7 +128,7 @@ def test_errors_say_what_to_do():
     memory = layer.remember(torch.randn(2, 4, DIM))
     with refuses("key", "(1, 3, 1, 4)", "memory.select(rows)"):
         memory.append(torch.randn(1, 1, DIM))
-    with refuses("rows", "numbers"):
+    with refuses("rows", "positions of examples"):
         memory.select(torch.tensor([0.5]))
     with refuses("rows", "remember", "without", "batch"):
         layer.remember(torch.randn(4, DIM)).select([0])

@@ -81,6 +81,18 @@ def test_to_torch_refuses_what_torch_cannot_do(options, reason):
         MultiHeadAttention(8, 4, **options).to_torch()
 
 
+def test_a_bias_in_only_one_projection_is_refused():
+    module = nn.MultiheadAttention(8, 4, bias=False)
+    module.out_proj = nn.modules.linear.NonDynamicallyQuantizableLinear(8, 8)
+    with refuses("module", "a bias in only one of in_proj and out_proj"):
+        MultiHeadAttention.from_torch(module)
+    for bias in (True, False):
+        layer = MultiHeadAttention(8, 4, bias=bias)
+        layer.output = nn.Linear(8, 8, bias=not bias)
+        with refuses("to_torch", "a bias in only one of the input and output projections"):
+            layer.to_torch()
+
+
 def test_to_torch_refuses_silent_heads_and_from_torch_other_modules():
     layer = MultiHeadAttention(8, 4)
     layer.switch_off(1)

@@ -188,6 +188,44 @@ def test_two_bands_are_one_band():
     assert (node.low, node.high) == (-3, 0)
 
 
+FULL, CAUSAL = bound.Band(None, QUERIES + KEYS), bound.Band(None, 0)
+
+
+@settings(max_examples=80, deadline=None)
+@given(trees)
+def test_without_full_bands_changes_no_cell(node):
+    for mask in (node, bound.And(FULL, node), bound.And(bound.And(node, FULL), bound.And(FULL, node))):
+        found = bound.without_full_bands(mask, QUERIES, KEYS)
+        assert torch.equal(brute(mask), torch.ones_like(brute(mask)) if found is None else brute(found))
+
+
+def test_full_bands_are_removed_at_any_depth():
+    lengths = bound.Lengths(torch.full((1, 1, 1, 1), 3))
+    dense = bound.Dense(torch.ones(1, 1, QUERIES, KEYS, dtype=torch.bool))
+    for mask in (bound.And(bound.And(FULL, lengths), dense), bound.And(lengths, bound.And(dense, FULL))):
+        found = bound.without_full_bands(mask, QUERIES, KEYS)
+        assert [found.left, found.right] == [lengths, dense]
+    assert bound.without_full_bands(bound.And(bound.And(FULL, FULL), lengths), QUERIES, KEYS) is lengths
+    assert bound.without_full_bands(bound.And(FULL, bound.And(FULL, FULL)), QUERIES, KEYS) is None
+
+
+def test_a_mask_without_full_bands_stays_the_same_object():
+    lengths = bound.Lengths(torch.full((1, 1, 1, 1), 3))
+    for mask in (CAUSAL, lengths, bound.And(CAUSAL, lengths), bound.And(bound.And(CAUSAL, lengths), lengths)):
+        assert bound.without_full_bands(mask, QUERIES, KEYS) is mask
+
+
+def test_key_condition_splits_a_mask_into_padding_and_causal():
+    padding = bound.Lengths(torch.full((1, 1, 1, 1), 3))
+    per_query = bound.Lengths(torch.full((1, 1, QUERIES, 1), 3))
+    assert bound.key_condition(padding) == (padding, False)
+    assert bound.key_condition(bound.And(padding, CAUSAL)) == (padding, True)
+    assert bound.key_condition(bound.And(CAUSAL, padding)) == (padding, True)
+    assert bound.key_condition(bound.And(CAUSAL, per_query)) == (None, True)
+    for mask in (CAUSAL, per_query, bound.And(padding, padding), bound.Or(CAUSAL, padding), bound.Not(padding)):
+        assert bound.key_condition(mask) == (None, False)
+
+
 def test_documents_are_skipped_where_each_batch_element_is_elsewhere():
     ids = torch.tensor([[0, 0, 0, 1, 1, 1], [5, 5, 5, 5, 7, 7]])
     node = Mask.documents(ids, ids).place(batch=(2,), queries=6, keys=6, device=CPU)
@@ -240,12 +278,12 @@ def test_coverage_never_waits_for_another_device(node):
 
 
 @pytest.mark.parametrize("batch", [(0,), (2, 0)])
-def test_an_empty_batch_has_tiles_and_no_opinion(batch):
+def test_coverage_of_an_empty_batch_is_unknown(batch):
     ids = torch.zeros(0, 5, dtype=torch.int64).expand(*batch, 5)
     for mask in (Mask.lengths(ids[..., 0]), Mask.documents(ids, ids), Mask.keys(ids > 0)):
         node = mask.place(batch=batch, queries=5, keys=5, device=CPU)
         assert node.tile(slice(0, 5), slice(0, 5), CPU).expand(*batch, 5, 5).numel() == 0
-        node.coverage(slice(0, 5), slice(0, 5))
+        assert node.coverage(slice(0, 5), slice(0, 5)) is None
 
 
 @settings(max_examples=80, deadline=None)
@@ -267,7 +305,7 @@ def test_padding_bias_is_computed_once_per_dtype_and_forbids_padding():
     assert padding.bias(torch.float32) is bias
     assert torch.equal(bias, torch.zeros(2, 1, KEYS).masked_fill_(~padding.real.mT, -torch.inf))
     assert padding.bias(torch.bfloat16).dtype == torch.bfloat16
-    assert all(stride % bound.ALIGNMENT == 0 for stride in bias.stride()[:-1]), "rows must be aligned"
+    assert all(stride % bound.BIAS_ALIGNMENT == 0 for stride in bias.stride()[:-1]), "rows must be aligned"
 
 
 def test_examples_of_padding_only_are_empty():

@@ -55,7 +55,7 @@ REFUSED = {
     ),
     "documents of floats": (
         lambda: Mask.documents(INT, FLOAT),
-        "Mask.documents", "float32 (2, 3) on cpu",
+        "Mask.documents", "key_ids.long()",
     ),
     "align": (
         lambda: Mask.causal("bottom_right"),
@@ -63,7 +63,7 @@ REFUSED = {
     ),
     "the -1 of others": (
         lambda: Mask.window(-1, 0),
-        "Mask.window", "a number of keys, 0 or more",
+        "Mask.window", "got left=-1; needed left to be a number of keys, 0 or more",
     ),
     "lengths of another batch": (
         lambda: place(Mask.lengths(torch.ones(3, dtype=torch.int64))),

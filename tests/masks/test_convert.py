@@ -147,6 +147,13 @@ def test_refusals(case):
         ask()
 
 
+@pytest.mark.parametrize("argument", ["batch", "heads", "queries", "keys"])
+def test_to_multihead_names_the_size_that_is_invalid(argument):
+    sizes = {"batch": B, "heads": H, "queries": Q, "keys": K, argument: -1}
+    with refuses(argument, "got -1"):
+        Mask.causal("top_left").to_multihead(**sizes)
+
+
 @pytest.mark.parametrize(
     ("batch", "argument", "word"),
     [

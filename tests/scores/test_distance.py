@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from tests import bounds, oracle
@@ -177,13 +178,41 @@ def test_no_bandwidth_however_extreme_gives_nan(name, width):
         bounds.assert_same(record.output, exact)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", KERNEL_SCORES)
+def test_bandwidth_per_dimension_that_underflows_in_float32_gives_no_nan(name, backend):
+    key = torch.tensor([[0.0, 2.0], [1.0, 1.0], [2.0, 0.0]])
+    output = regard.attend(key, key, key, KERNEL_SCORES[name]([1e-60, 1e-60]), backend=backend)
+    bounds.assert_same(output, key)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("shape", [(1,), (2,)])
+def test_learnable_bandwidth_that_underflows_gives_no_nan(shape, backend):
+    key, score = torch.tensor([[0.0, 2.0], [1.0, 1.0], [2.0, 0.0]]), Gaussian(torch.ones(shape), learnable=True)
+    score.log_bandwidth.data.fill_(-200.0)
+    assert (score.bandwidth == 0).all()
+    output = regard.attend(key, key, key, score, backend=backend)
+    output.sum().backward()
+    bounds.assert_same(output, key)
+    assert torch.equal(score.log_bandwidth.grad, torch.zeros(shape))
+
+
+def test_changing_an_array_later_does_not_change_the_bandwidth():
+    widths = np.array([1.0, 2.0])
+    score = Gaussian(widths)
+    widths[:] = 5.0
+    assert score.bandwidth.tolist() == [1.0, 2.0]
+
+
 def test_a_learnable_boxcar_is_refused_with_the_reason():
     with refuses("learnable", "bandwidth", "gradient", "Boxcar"):
         Boxcar(1.0, learnable=True)
 
 
 @pytest.mark.parametrize(
-    "bandwidth", [0, -1.0, math.nan, math.inf, 10**400, "1", None, True, [1.0, 0.0], [], torch.tensor([])]
+    "bandwidth",
+    [0, -1.0, math.nan, math.inf, 10**400, "1", None, True, [1.0, 0.0], [], torch.tensor([]), [10**400], [[1], [1, 2]]],
 )
 @pytest.mark.parametrize("name", KERNEL_SCORES)
 def test_a_bandwidth_that_is_not_positive_and_finite_is_refused(name, bandwidth):
@@ -204,7 +233,7 @@ def test_bandwidths_for_other_heads_than_the_batch_axis_are_refused(backend):
 
 
 def test_queries_and_keys_of_different_width_are_refused():
-    with refuses("key", "Gaussian", "compares", "entry"):
+    with refuses("key", "Gaussian", "combines", "entry"):
         regard.attend(torch.randn(5, 4), torch.randn(7, 3), torch.randn(7, 3), "gaussian")
 
 

@@ -61,13 +61,20 @@ def test_cosine_does_not_change_with_the_length_of_a_vector(dtype):
             bounds.assert_same(longer, plain)
 
 
-def test_a_zero_vector_has_cosine_0_and_gradient_0():
+def test_a_zero_vector_has_cosine_0_and_a_finite_gradient():
     query, key, value = drawn()
     query = torch.zeros_like(query).requires_grad_()
     output = regard.attend(query, key, value, "cosine")
     bounds.assert_same(output, value.mean(0).expand_as(output))
     gradient = torch.autograd.grad(output.sum(), query)[0]
     assert gradient.isfinite().all()
+
+
+def test_the_norm_of_a_zero_vector_counts_as_1_in_the_gradient_of_a_cosine():
+    query, key = torch.zeros(1, 2, requires_grad=True), torch.tensor([[3.0, 4.0]])
+    score = Cosine(5.0)
+    score.pair(score.prepare_query(query), score.prepare_key(key)).scores().backward()
+    torch.testing.assert_close(query.grad, torch.tensor([[3.0, 4.0]]))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -81,6 +81,22 @@ def test_autograd_through_a_log_kernel_is_finite_at_0_and_at_the_edge(name):
         assert gradient.isfinite().all()
 
 
+def test_the_gradient_of_a_boxcar_is_0_everywhere():
+    z = torch.tensor([0.0, 0.5, 1.0, 2.0], requires_grad=True)
+    for values in (KERNELS["boxcar"].log_of_ratio(z), KERNELS["boxcar"].log_kernel(z, torch.ones(1), z.dtype)):
+        assert values.tolist() == [0, 0, 0, -math.inf]
+        assert torch.autograd.grad(values[:3].sum(), z)[0].tolist() == [0] * 4
+
+
+def test_the_hessian_of_a_boxcar_is_0_at_distance_0():
+    key = torch.tensor([0.3, -0.2])
+
+    def log_kernel(query):
+        return KERNELS["boxcar"].log_of_ratio((query - key).square().sum())
+
+    assert not torch.autograd.functional.hessian(log_kernel, key.clone()).any()
+
+
 def test_triangular_is_what_the_chapter_prints_and_epanechnikov_what_statistics_means():
     half = torch.tensor([0.25], dtype=torch.float64)  # d = 1/2
     assert KERNELS["triangular"].log_of_ratio(half).exp().item() == pytest.approx(0.5, abs=1e-15)

@@ -6,7 +6,7 @@ from tests.refuses import refuses
 
 import regard
 from regard import scores
-from regard.scores.names import KERNEL_SCORES, NAMED_SCORES, SIZED_SCORES, check_score, score_by_name
+from regard.scores.names import KERNEL_SCORES, NAMED_SCORES, SIZED_SCORES, check_score, new_score, score_by_name
 
 
 @pytest.mark.parametrize("name", NAMED_SCORES)
@@ -24,6 +24,13 @@ def test_every_public_score_has_a_name_or_wraps_one():
 
 def test_kernels_are_named_after_their_links():
     assert all(name == kernel.kernel_name for name, kernel in KERNEL_SCORES.items())
+
+
+@pytest.mark.parametrize("name", NAMED_SCORES)
+def test_new_score_returns_a_new_instance(name):
+    assert type(new_score(name)) is NAMED_SCORES[name]
+    assert new_score(name) is not new_score(name)
+    assert new_score(name) is not score_by_name(name)
 
 
 @pytest.mark.parametrize("name", SIZED_SCORES)

@@ -113,7 +113,7 @@ def a_traveller_that_is_not_known(group):
 
 def a_closure_that_learns(group):
     weight = torch.ones(3, requires_grad=True)
-    told = "got a callable that depends on tensors which require gradients; needed a torch.nn.Module"
+    told = "got a callable that depends on tensors of shape (3,), which require gradients and are not its parameters"
     wrong = refused(lambda: attend(group, score=lambda q, k: (q * weight) @ k.mT), f"score: {told}")
     return wrong + refused(lambda: attend(group, bias=lambda q, k: weight[0] * (q[:, None] - k)), f"bias: {told}")
 
@@ -150,7 +150,7 @@ def a_module_that_closes_over_what_learns(group):
     """Its own parameter is found; the gradient of the other tensor, also behind an operation, would be lost."""
     weight = torch.ones(3, requires_grad=True)
     doubled = 2 * weight
-    told = "depends on tensors which require gradients and are not parameters of it, of shape (3,); needed"
+    told = "depends on tensors of shape (3,), which require gradients and are not its parameters; needed"
     wrong = []
     for other in (weight, doubled):
         score, bias = (

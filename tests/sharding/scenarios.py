@@ -14,7 +14,7 @@ import regard
 from regard import Mask, sharding
 from regard.masks.bound import Lengths
 from regard.sharding import exchange, layout, ring
-from regard.sharding.traffic import choose_moving, count_bytes, count_hops
+from regard.sharding.traffic import choose_travel, count_bytes, count_hops
 
 WAYS = [("keys", "contiguous"), ("queries", "contiguous"), ("keys", "balanced"), ("queries", "balanced")]
 TOKENS, DIM = 13, 3
@@ -180,7 +180,7 @@ def bytes_are_as_counted(group):
                 if counted != found[travel]:
                     wrong.append(f"{name}, {travel}: counted {counted}, sent {found[travel]}")
             if found["auto"] != min(found["keys"], found["queries"]):
-                chosen = choose_moving(counts, hops, "auto", backward=True)
+                chosen = choose_travel(counts, hops, "auto", backward=True)
                 wrong.append(f"{name}: auto sent {found['auto']} of {found}, chose {chosen}")
             if name == "window" and hops["keys"] != 1:
                 wrong.append(f"a window of two keys travels {hops['keys']} hops")

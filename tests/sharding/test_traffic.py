@@ -6,7 +6,7 @@ from tests.refuses import refuses
 
 from regard import Mask
 from regard.sharding.layout import spans_of
-from regard.sharding.traffic import ByteCounts, choose_moving, count_hops
+from regard.sharding.traffic import ByteCounts, choose_travel, count_hops
 
 # 10 queries and 100 keys of width 4, values of width 8, in bfloat16: 2 bytes a number, 4 while it is summed.
 COUNTS = ByteCounts(
@@ -27,12 +27,12 @@ def test_queries_are_followed_by_their_results():
 
 def test_auto_moves_fewer_bytes():
     once = {"keys": 1, "queries": 1}
-    assert choose_moving(COUNTS, once, "auto", backward=True) == "queries"
-    assert choose_moving(COUNTS._replace(key=80, value=160), once, "auto", backward=False) == "keys"
-    assert choose_moving(COUNTS, {"keys": 1, "queries": 50}, "auto", backward=False) == "keys"
-    assert choose_moving(COUNTS, once, "keys", backward=True) == "keys"
+    assert choose_travel(COUNTS, once, "auto", backward=True) == "queries"
+    assert choose_travel(COUNTS._replace(key=80, value=160), once, "auto", backward=False) == "keys"
+    assert choose_travel(COUNTS, {"keys": 1, "queries": 50}, "auto", backward=False) == "keys"
+    assert choose_travel(COUNTS, once, "keys", backward=True) == "keys"
     with refuses("travel", "'both'"):
-        choose_moving(COUNTS, once, "both", backward=True)
+        choose_travel(COUNTS, once, "both", backward=True)
 
 
 @pytest.mark.parametrize(

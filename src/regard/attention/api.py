@@ -37,8 +37,9 @@ def attend(
             positions (queries,) and key positions (keys,) and returns such a tensor. Positions count from 0, as for
             `scores.Rotary`.
         dropout: probability with which a weight is dropped. There is no training mode: it applies to every call.
-        tolerance: error allowed for each tanh of an additive score; None for the error that `regard.why` prints. Other
-            scores ignore it. No result is more precise than the rounding of the accumulation dtype.
+        tolerance: largest error allowed for each tanh of an additive score; None for the rounding error of the input
+            dtype. `regard.why` prints the error of the backend that runs. Other scores ignore the tolerance. No result
+            is more precise than the rounding of the accumulation dtype.
         backend: "auto", or the name of the backend that must run the call.
 
     Returns:

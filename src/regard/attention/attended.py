@@ -96,6 +96,7 @@ class Attended:
         Raises:
             RegardError: if an index does not fit, or if the record was created from output and log_mass alone.
         """
+        # The plain function, because `_select` may call it on the record of a part of the batch.
         return self._select(Attended._row_scores, rows, batch)
 
     def weights(self, rows: RowIndex | None = None, batch: int | slice | BatchIndex | None = None) -> Tensor:
@@ -143,7 +144,7 @@ class Attended:
         Raises:
             RegardError: if there are not k keys, or if the record was created from output and log_mass alone.
         """
-        keys = sum(problem.keys for problem in self._check_problems())
+        keys = sum(problem.keys for problem in self._known_problems())
         if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= keys:
             raise RegardError(
                 "k",
@@ -162,11 +163,12 @@ class Attended:
         Raises:
             RegardError: if the record was created from output and log_mass alone.
         """
-        parts = map_rows(lambda rows: (self._row_weights(rows).sum(-2),), *self._check_problems())
+        parts = map_rows(lambda rows: (self._row_weights(rows).sum(-2),), *self._known_problems())
         return torch.stack([part for (part,) in parts]).sum(0)
 
     @property
     def _has_sink(self) -> bool:
+        """Whether a score of the record has an attention sink."""
         return any(problem.sink is not None for problem in self._problems)
 
     def _select(
@@ -183,7 +185,7 @@ class Attended:
         if batch is None:
             return compute(self, selected_rows)
         index = self._check_batch_index(batch)
-        problems = self._check_problems()
+        problems = self._known_problems()
         if any(problem.uses_callable for problem in problems):
             return compute(self, selected_rows)[index]
         selected = tuple(problem.select_batch(index) for problem in problems)
@@ -205,18 +207,21 @@ class Attended:
         return tuple(entry for entry in index if entry is not None)
 
     def _row_scores(self, rows: Rows | None) -> Tensor:
+        """Return the scores plus bias of these rows, over the keys of all problems."""
         with full_precision(self.log_mass.device):
-            parts = [masked_scores(problem, rows) for problem in self._check_problems()]
+            parts = [masked_scores(problem, rows) for problem in self._known_problems()]
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
 
     def _row_weights(self, rows: Rows | None) -> Tensor:
+        """Return the weights of these rows."""
         return self._row_log_weights(rows).exp()
 
     def _row_log_weights(self, rows: Rows | None) -> Tensor:
-        """Return score - log_mass (eq. 3) of these rows.
+        """Return log weights, score - log_mass (eq. 3), of these rows.
 
-        The row maximum is subtracted from both first; otherwise large scores lose precision. The log mass is computed
-        from these scores, unless that of the record differs by more than rounding, for example because of a sink.
+        The log mass is recomputed from these scores, so that a row sums to exactly 1. If the recorded one differs by
+        more than rounding (a sink, a merge), the recorded one is used. The row maximum is subtracted from both first;
+        otherwise large scores lose precision.
         """
         scores = self._row_scores(rows)
         log_mass = _replace_neginf(self.log_mass if rows is None else self.log_mass[..., rows]).unsqueeze(-1)
@@ -231,10 +236,10 @@ class Attended:
 
     def _compute_by_blocks(self, function: Callable[[Rows | None], tuple[Tensor, ...]], axis: int) -> list[Tensor]:
         """Return the results of a function of rows, computed in blocks of rows that are joined along `axis`."""
-        parts = map_rows(function, *self._check_problems())
+        parts = map_rows(function, *self._known_problems())
         return [torch.cat(blocks, dim=axis) for blocks in zip(*parts, strict=True)]
 
-    def _check_problems(self) -> tuple[Problem, ...]:
+    def _known_problems(self) -> tuple[Problem, ...]:
         """Return the problems whose keys the record covers; raise if it does not know them."""
         if not self._problems:
             raise RegardError(
@@ -323,8 +328,8 @@ def _to_int64(rows: object, device: torch.device) -> Tensor:
     return positions.reshape(-1).long()
 
 
-def with_weights(problem: Problem, backend: str = "auto") -> tuple[Tensor, Tensor]:
-    """Return the output and the weights of a problem with few queries, such as a step of a decoder.
+def run_with_weights(problem: Problem, backend: str = "auto") -> tuple[Tensor, Tensor]:
+    """Run a problem with few queries, such as a step of a decoder, and return its output and its weights.
 
     The weights of all pairs are materialised. The reference computes both in one pass. If another backend is named, its
     record computes the weights.
@@ -389,34 +394,7 @@ def _check_parts(given: Sequence[Attended]) -> list[Attended]:
         )
     first = parts[0]
     for part in parts:
-        if not isinstance(part, Attended):
-            raise RegardError(
-                "parts",
-                got=f"{type(part).__name__}",
-                needed="records returned by regard.inspect",
-                repair="Call inspect instead of attend, because merge needs the log mass of each output.",
-            )
-        if not isinstance(part.output, Tensor) or not isinstance(part.log_mass, Tensor):
-            raise RegardError(
-                "parts",
-                got=f"output {describe(part.output)} with log_mass {describe(part.log_mass)}",
-                needed="tensors",
-                repair="Convert them with torch.as_tensor.",
-            )
-        if part.output.shape[:-1] != part.log_mass.shape:
-            raise RegardError(
-                "parts",
-                got=f"output {describe(part.output)} with log_mass {describe(part.log_mass)}",
-                needed="one log mass for each row of the output",
-                repair="For records of a multi-head layer, merge the heads: merge([r.heads for r in records]).",
-            )
-        if part._has_sink:
-            raise RegardError(
-                "parts",
-                got="a record whose score has a sink",
-                needed="records without a sink, because the merge would count the sink once for each part",
-                repair="Compute each part without a sink. Add one part with output 0 and the sink's logit as log_mass.",
-            )
+        _check_part(part)
         if (
             part.output.shape != first.output.shape
             or part.output.dtype != first.output.dtype
@@ -429,3 +407,35 @@ def _check_parts(given: Sequence[Attended]) -> list[Attended]:
                 repair="Compute each part with the same queries and another set of keys.",
             )
     return parts
+
+
+def _check_part(part: object) -> None:
+    """Raise unless `part` is a record with one log mass for each row of its output, and without a sink."""
+    if not isinstance(part, Attended):
+        raise RegardError(
+            "parts",
+            got=f"{type(part).__name__}",
+            needed="records returned by regard.inspect",
+            repair="Call inspect instead of attend, because merge needs the log mass of each output.",
+        )
+    if not isinstance(part.output, Tensor) or not isinstance(part.log_mass, Tensor):
+        raise RegardError(
+            "parts",
+            got=f"output {describe(part.output)} with log_mass {describe(part.log_mass)}",
+            needed="tensors",
+            repair="Convert them with torch.as_tensor.",
+        )
+    if part.output.shape[:-1] != part.log_mass.shape:
+        raise RegardError(
+            "parts",
+            got=f"output {describe(part.output)} with log_mass {describe(part.log_mass)}",
+            needed="one log mass for each row of the output",
+            repair="For records of a multi-head layer, merge the heads: merge([r.heads for r in records]).",
+        )
+    if part._has_sink:
+        raise RegardError(
+            "parts",
+            got="a record whose score has a sink",
+            needed="records without a sink, because the merge would count the sink once for each part",
+            repair="Compute each part without a sink. Add one part with output 0 and the sink's logit as log_mass.",
+        )

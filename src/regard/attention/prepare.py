@@ -64,14 +64,14 @@ def prepare(query: Tensor, key: Tensor, value: Tensor, score: ScoreLike, options
     """
     has_one_batch = check_inputs(query, key, value)
     if isinstance(score, str):
-        score = SHARED_SCORES.get(score) or score_by_name(score)
+        score = SHARED_SCORES.get(score) or score_by_name(score)  # the lookup is faster than a call for known names
     elif not isinstance(score, Score):
         check_score(score)
-        query, key, value = to_autocast(query), to_autocast(key), to_autocast(value)
-        function = checked_callable(under_autocast(score, query.device), common_batch(query, key, value))
+        query, key, value = cast_for_autocast(query), cast_for_autocast(key), cast_for_autocast(value)
+        function = add_result_check(keep_autocast(score, query.device), common_batch(query, key, value))
         return to_problem(CallablePair(query, key, function), value, options)
     if is_any_autocast_enabled():
-        query, key, value = to_autocast(query, score), to_autocast(key, score), to_autocast(value)
+        query, key, value = cast_for_autocast(query, score), cast_for_autocast(key, score), cast_for_autocast(value)
     pair = score.pair(score.prepare_query(query), score.prepare_key(key))
     # Only the preparation and the parameters of a score can change the batch axes.
     has_one_batch = has_one_batch and pair.query is query and pair.key is key and len(pair.parameters()) == 0
@@ -96,11 +96,12 @@ def to_problem(
     Raises:
         RegardError: if an option is invalid or does not fit the inputs.
     """
-    mask, bias, layer_bias, dropout, tolerance, first_query, padding_is_zero = options
-    if type(dropout) is not float or dropout:
+    mask, bias, layer_bias, first_query = options.mask, options.bias, options.layer_bias, options.first_query
+    dropout = options.dropout
+    if type(dropout) is not float or dropout:  # most calls have 0.0, which needs no check
         check_dropout(dropout)
-    if tolerance is not None:
-        _check_tolerance(tolerance)
+    if options.tolerance is not None:
+        _check_tolerance(options.tolerance)
     first = 0 if first_query is None else first_query  # not `or`, which would branch on a symbolic number
     batch = None
     if not has_one_batch:
@@ -118,13 +119,15 @@ def to_problem(
             shape = (*batch, queries, keys)
             biases = [_check_bias(given, shape, device) for given in (bias, layer_bias) if given is not None]
             bias = _sum_of_biases(biases, first)
-    return Problem(pair, value, mask, bias, dropout, tolerance, sink, first, padding_is_zero, has_one_batch)
+    return Problem(
+        pair, value, mask, bias, dropout, options.tolerance, sink, first, options.padding_is_zero, has_one_batch
+    )
 
 
-def checked_callable(
+def add_result_check(
     score: Callable[[Tensor, Tensor], Tensor], batch: tuple[int, ...]
 ) -> Callable[[Tensor, Tensor], Tensor]:
-    """Return a user's score function that checks its result, because a wrong shape could broadcast silently.
+    """Return a user's score function with a check of its result, because a wrong shape could broadcast silently.
 
     Args:
         score: takes (..., queries, dim) and (..., keys, dim) and returns (..., queries, keys).
@@ -137,18 +140,18 @@ def checked_callable(
     def checked(query: Tensor, key: Tensor) -> Tensor:
         scores, shape = score(query, key), (*batch, query.shape[-2], key.shape[-2])
         # A size of 1 for queries or keys is allowed in a bias, but in scores it is most likely a mistake.
-        has_all_pairs = isinstance(scores, Tensor) and tuple(scores.shape[-2:]) == shape[-2:]
-        needed = "one floating-point score for each pair, (*batch, queries, keys)"
-        repair = "Return for example query @ key.mT."
-        return _check_result("score", scores, shape, query.device, has_all_pairs, needed, repair)
+        if not _is_float_of_shape(scores, shape) or tuple(scores.shape[-2:]) != shape[-2:]:
+            needed = f"one floating-point score for each pair, (*batch, queries, keys) = {shape}"
+            raise _result_error("score", scores, needed, repair="Return for example query @ key.mT.")
+        return _check_result_device("score", scores, query.device)
 
     return checked
 
 
-def under_autocast(
+def keep_autocast(
     score: Callable[[Tensor, Tensor], Tensor], device: torch.device
 ) -> Callable[[Tensor, Tensor], Tensor]:
-    """Return a user's score function that runs under the autocast of the caller.
+    """Return a user's score function that always runs under the autocast that is active now.
 
     Backends turn autocast off to accumulate in full precision, but layers inside the function need it.
 
@@ -170,57 +173,42 @@ def under_autocast(
     return score_under_autocast
 
 
-def _checked_callable_bias(
+def _add_bias_check(
     bias: Callable[[Tensor, Tensor], Tensor], batch: tuple[int, ...]
 ) -> Callable[[Tensor, Tensor], Tensor]:
-    """Return a user's bias function that checks its result."""
+    """Return a user's bias function with a check of its result."""
 
     def checked(queries: Tensor, keys: Tensor) -> Tensor:
         tile, shape = bias(queries, keys), (*batch, queries.shape[-1], keys.shape[-1])
         # For equal numbers of queries and keys, b[queries, keys] is a diagonal, which would broadcast to every row.
-        is_matrix = isinstance(tile, Tensor) and tile.ndim != 1
-        needed = "a floating-point tensor with at least two axes that broadcasts to (*batch, queries, keys)"
-        repair = "Return one entry for each pair of positions, for example -(queries[:, None] - keys).abs()."
-        return _check_result("bias", tile, shape, queries.device, is_matrix, needed, repair)
+        if not _is_float_of_shape(tile, shape) or tile.ndim == 1:
+            needed = "a floating-point tensor with at least two axes that broadcasts to (*batch, queries, keys)"
+            repair = "Return one entry for each pair of positions, for example -(queries[:, None] - keys).abs()."
+            raise _result_error("bias", tile, f"{needed} = {shape}", repair)
+        return _check_result_device("bias", tile, queries.device)
 
     return checked
 
 
-def _check_result(
-    argument: str,
-    result: object,
-    shape: tuple[int, ...],
-    device: torch.device,
-    has_valid_axes: bool,
-    needed: str,
-    repair: str,
-) -> Tensor:
-    """Return the result of a user's callable, or raise a RegardError.
-
-    Args:
-        argument: name of the argument that is the callable.
-        result: the result to check.
-        shape: the shape to which it must broadcast.
-        device: the device on which it must be.
-        has_valid_axes: whether the result has the axes that this argument needs.
-        needed: the needed result without its sizes, for the error message.
-        repair: how to fix a result of another shape or dtype.
-    """
-    if (
-        has_valid_axes
-        and isinstance(result, Tensor)
-        and result.is_floating_point()
-        and can_broadcast(result.shape, shape)
-    ):
-        if result.device == device:
-            return result
-        needed, repair = f"the device of the inputs, {device}", "Create the result on this device."
-    else:
-        needed = f"{needed} = {shape}"
-    raise RegardError(argument, got=f"{describe(result)} from the callable", needed=needed, repair=repair)
+def _is_float_of_shape(result: object, shape: tuple[int, ...]) -> bool:
+    """Return whether the result of a user's callable is a floating-point tensor that broadcasts to a shape."""
+    return isinstance(result, Tensor) and result.is_floating_point() and can_broadcast(result.shape, shape)
 
 
-def to_autocast(tensor: Tensor, score: object = None) -> Tensor:
+def _check_result_device(argument: str, result: Tensor, device: torch.device) -> Tensor:
+    """Return the result of a user's callable; raise if it is on another device than the inputs."""
+    if result.device == device:
+        return result
+    needed, repair = f"the device of the inputs, {device}", "Create the result on this device."
+    raise _result_error(argument, result, needed, repair)
+
+
+def _result_error(argument: str, result: object, needed: str, repair: str) -> RegardError:
+    """Return the error for an invalid result of the callable that was passed as `argument`."""
+    return RegardError(argument, got=f"{describe(result)} from the callable", needed=needed, repair=repair)
+
+
+def cast_for_autocast(tensor: Tensor, score: object = None) -> Tensor:
     """Return a tensor in the dtype of autocast, as torch's attention does.
 
     Args:
@@ -249,7 +237,7 @@ def _check_bias(bias: Bias, shape: tuple[int, ...], device: torch.device) -> Bia
     """
     if not isinstance(bias, Tensor):
         if callable(bias):
-            return _checked_callable_bias(bias, shape[:-2])
+            return _add_bias_check(bias, shape[:-2])
         raise RegardError(
             "bias",
             got=describe(bias),
@@ -295,6 +283,7 @@ def _sum_of_biases(biases: Sequence[Bias], first_query: int) -> Bias:
         return sum(tensors[1:], tensors[0])
 
     def sum_of_tiles(queries: Tensor, keys: Tensor) -> Tensor:
+        # Positions count from the start of the sequence, but the rows of a tensor from the first query of the call.
         tiles = [
             _bias_tile(bias, queries - first_query, keys) if isinstance(bias, Tensor) else bias(queries, keys)
             for bias in biases

@@ -14,7 +14,9 @@ from regard.masks.bound import BoundMask
 from regard.scores.base import CallablePair, PairScore
 
 Bias = Tensor | Callable[[Tensor, Tensor], Tensor]
+"""A tensor that broadcasts to (*batch, queries, keys), or a callable of query and key positions that returns one."""
 BatchIndex = tuple[int | slice, ...]
+"""An index into the first batch axes, with one entry for each of these axes."""
 Need = Literal["output", "log_mass", "weights"]
 """What a call needs; each includes the one before."""
 
@@ -33,7 +35,8 @@ class Problem(NamedTuple):
         sink: logits of one more key whose value is 0, (*heads); the heads are the last batch axes.
         first_query: position of the first query.
         padding_is_zero: whether the padding of key and value holds 0 already.
-        has_one_batch: whether query, key and value have the same batch axes.
+        has_one_batch: whether query, key and value are known to have the same batch axes; False if they broadcast or if
+            it is not known.
     """
 
     pair: PairScore
@@ -134,7 +137,7 @@ class Refusal(NamedTuple):
 
     Attributes:
         backend: name of the backend.
-        reason: a clause that completes "it refuses: ".
+        reason: why, as the end of "<backend> refuses: ...".
     """
 
     backend: str
@@ -159,7 +162,7 @@ class Backend(ABC):
     """A way to compute attention.
 
     Attributes:
-        name: the name for `backend=`.
+        name: the name for `backend=`: "torch", "triton", "reference" or "blocked".
     """
 
     name: str
@@ -177,7 +180,14 @@ class Backend(ABC):
         """
 
     def error_bound(self, problem: Problem) -> str:
-        """Return the promised error of one score, as `regard.why` prints it."""
+        """Describe the promised error of one score.
+
+        Args:
+            problem: the call after preparation, with zeroed padding.
+
+        Returns:
+            The bound in words, as `regard.why` prints it.
+        """
         accumulation = accumulation_dtype(problem.pair.query.dtype)
         if problem.pair.kind == "additive":
             return problem.additive_bound(torch.finfo(accumulation).eps)
@@ -185,7 +195,14 @@ class Backend(ABC):
         return f"the rounding of {dtype}, the dtype of scores, softmax and sums"
 
     def refuse(self, reason: str) -> Refusal:
-        """Return a refusal of this backend."""
+        """Return a refusal of this backend.
+
+        Args:
+            reason: why, as the end of "<backend> refuses: ...".
+
+        Returns:
+            The refusal.
+        """
         return Refusal(self.name, reason)
 
 

@@ -14,10 +14,10 @@ from regard.torch_compat import is_exporting
 # Largest number of elements (Problem.elements) for which the plain operations of the reference are faster than tiles:
 # a call of a tiled operator has a fixed cost. On a GPU each plain operation has that cost, too.
 MAX_SMALL_ELEMENTS = {"cpu": 2**16, "cuda": 2**27}
-# The same limit for an additive score.
+# The same limit for an additive score on a CPU.
 MAX_SMALL_ADDITIVE_ELEMENTS = 2**19
 # A step of a decoder has few queries, so each tile would use its keys only a few times. Up to MAX_FEW_QUERIES queries
-# the reference is preferred for as many as MAX_FEW_QUERIES_ELEMENTS elements. An additive score on a CPU has a lower
+# the reference is preferred on a CPU for as many as MAX_FEW_QUERIES_ELEMENTS elements. An additive score has a lower
 # limit, because tanh takes most of its time.
 MAX_FEW_QUERIES = 8
 MAX_FEW_QUERIES_ADDITIVE = 2
@@ -54,8 +54,6 @@ class Why:
 def order(problem: Problem, need: Need) -> tuple[str, ...]:
     """Return the names of backends from best to worst for a problem.
 
-    The size thresholds of this choice are used in this function only.
-
     Args:
         problem: the call after preparation.
         need: what the caller needs.
@@ -76,7 +74,8 @@ def order(problem: Problem, need: Need) -> tuple[str, ...]:
         return ("triton", *fallbacks)
     if is_on_gpu and kind == "distance" and torch.compiler.is_compiling() and torch.is_grad_enabled():
         # inductor (torch 2.11) computes wrong gradients of transposed keys, because it writes and reads them with
-        # different strides. It does not look inside operators. `python -m tests.layers.compiled --device cuda`.
+        # different strides. inductor does not look inside custom operators, so one is used at any size.
+        # Reproduce: `python -m tests.layers.compiled --device cuda`.
         return ("triton", "blocked", "reference")
     return (*torch_first, *fallbacks)
 
@@ -90,13 +89,12 @@ def max_reference_elements(problem: Problem) -> int:
     Returns:
         The limit of `Problem.elements`.
     """
-    device, is_additive = problem.value.device.type, problem.pair.kind == "additive"
-    max_few_queries = MAX_FEW_QUERIES_ADDITIVE if is_additive and device == "cpu" else MAX_FEW_QUERIES
-    return max(
-        MAX_FEW_QUERIES_ELEMENTS if problem.queries <= max_few_queries else 0,
-        MAX_SMALL_ADDITIVE_ELEMENTS if is_additive else 0,
-        MAX_SMALL_ELEMENTS.get(device, MAX_SMALL_ELEMENTS["cuda"]),
-    )
+    if problem.value.device.type != "cpu":
+        return MAX_SMALL_ELEMENTS["cuda"]
+    is_additive = problem.pair.kind == "additive"
+    if problem.queries <= (MAX_FEW_QUERIES_ADDITIVE if is_additive else MAX_FEW_QUERIES):
+        return MAX_FEW_QUERIES_ELEMENTS
+    return MAX_SMALL_ADDITIVE_ELEMENTS if is_additive else MAX_SMALL_ELEMENTS["cpu"]
 
 
 def plan(problem: Problem, backend: str = "auto", need: Need = "output") -> Plan:
@@ -116,22 +114,23 @@ def plan(problem: Problem, backend: str = "auto", need: Need = "output") -> Plan
     need = _need_with_sink(problem, need)
     if backend != "auto":
         check_backend_name(backend)
-        found = BACKENDS[backend].plan(problem, need)
-        if isinstance(found, Refusal):
+        decision = BACKENDS[backend].plan(problem, need)
+        if isinstance(decision, Refusal):
             raise RegardError(
                 "backend",
                 got=repr(backend),
-                needed=f"a backend that can run this call; {backend} refuses: {found.reason}",
+                needed=f"a backend that can run this call; {backend} refuses: {decision.reason}",
                 repair='Use backend="auto", or call regard.why(...) to see why each backend refuses.',
             )
-        return found
+        return decision
     if problem.pair.kind == "dot" and need == "output":
-        # Try torch before `order`, which computes sizes that this call does not need.
-        found = BACKENDS["torch"].plan(problem, need)
-        if isinstance(found, Plan):
-            return found
-    plans = (BACKENDS[name].plan(problem, need) for name in order(problem, need))
-    return next(found for found in plans if isinstance(found, Plan))
+        # Ask torch before `order`, which computes sizes that this call does not need.
+        decision = BACKENDS["torch"].plan(problem, need)
+        if isinstance(decision, Plan):
+            return decision
+    # `order` has torch only for the calls that it has just refused.
+    decisions = (BACKENDS[name].plan(problem, need) for name in order(problem, need) if name != "torch")
+    return next(decision for decision in decisions if isinstance(decision, Plan))
 
 
 def run(problem: Problem, backend: str = "auto", need: Need = "output") -> Result:
@@ -198,15 +197,15 @@ def explain(problem: Problem, backend: str = "auto", need: Need = "output") -> W
     for name, other in BACKENDS.items():
         if name == chosen.backend:
             continue
-        found = other.plan(problem, need)
-        if isinstance(found, Refusal):
-            refusals[name] = found.reason
+        decision = other.plan(problem, need)
+        if isinstance(decision, Refusal):
+            refusals[name] = decision.reason
         elif name == "reference" and problem.elements > (limit := max_reference_elements(problem)):
             refusals[name] = (
                 f'it would materialise {problem.elements} elements; backend="auto" uses it for at most {limit}'
             )
         elif backend == "auto":
-            refusals[name] = f"{chosen.backend} is faster here"
+            refusals[name] = f"{chosen.backend} comes first for this call"
         else:
             refusals[name] = f'the call has backend="{backend}"'
     return Why(chosen.backend, BACKENDS[chosen.backend].error_bound(zero_padding(problem)), refusals)

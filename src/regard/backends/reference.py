@@ -84,7 +84,8 @@ def softmax(scores: Tensor) -> tuple[Tensor, Tensor]:
         scores: (*batch, queries, keys), minus infinity where the mask forbids a pair.
 
     Returns:
-        Weights (*batch, queries, keys) and log mass (*batch, queries). A row of minus infinity has weights 0.
+        Weights (*batch, queries, keys) and log mass (*batch, queries). A row of minus infinity has weights 0 and log
+        mass minus infinity.
     """
     if scores.shape[-1] == 0:
         return scores, scores.new_full(scores.shape[:-1], -math.inf)

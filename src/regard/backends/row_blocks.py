@@ -1,6 +1,6 @@
 """Attention computed in blocks of queries, each a checkpoint that the backward pass recomputes.
 
-Used for callable scores and biases, for closed forms without tiled code, and for everything that a record
+Used for callable scores and biases, for closed forms without tiled code, and for everything that an `Attended` record
 computes from its weights. A callable may depend on any tensor, so its gradient must come from autograd. Checkpoints are
 non-reentrant: memory is that of one block, and double backward works.
 """

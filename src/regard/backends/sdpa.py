@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from regard.backends import varlen
 from regard.backends.base import Backend, Bias, Need, Plan, Problem, Refusal, Result
-from regard.checks import can_broadcast, common_batch, needs_grad
+from regard.checks import can_broadcast, common_batch, has_empty_input, needs_grad
 from regard.masks.bound import BoundMask
 from regard.scores.dot import DotPair
 from regard.torch_compat import call_for_reuse, in_functorch, is_traced
@@ -32,7 +32,7 @@ class Sdpa(Backend):
 
     def plan(self, problem: Problem, need: Need) -> Plan | Refusal:
         """Return a plan for dot products whose mask and bias the kernels of torch support."""
-        pair, mask, bias, value = problem.pair, problem.mask, problem.bias, problem.value
+        pair, mask, value = problem.pair, problem.mask, problem.value
         if not isinstance(pair, DotPair):
             return self.refuse("it computes dot products only")
         if need != "output":
@@ -42,25 +42,28 @@ class Sdpa(Backend):
         causal = mask is not None and mask.is_causal
         if causal and pair.scale <= 0:
             return self.refuse("its causal kernels need a positive scale")
-        if bias is not None and (reason := _refuse_bias(problem)):
+        if problem.bias is not None and (reason := _refuse_bias(problem)):
             return self.refuse(reason)
         if problem.dropout and value.is_cpu and problem.elements > MAX_MASK_ENTRIES:
             return self.refuse(f"its CPU kernel has no dropout: it would materialise {problem.elements} weights")
-        if not (pair.query.numel() and pair.key.numel() and value.numel()):
+        if has_empty_input(pair.query, pair.key, value):
             return self.refuse("an input is empty")
         if pair.query.ndim > 4 and not _can_fold(pair.query, pair.key, value):
             return self.refuse("a shared batch axis would be copied")
-        if mask is not None and (bias is not None or not causal):
-            if bias is None and (value.device.type == varlen.DEVICE or _has_long_examples(problem)):
-                run_without_padding = varlen.plan(problem, _attend)
-                if run_without_padding is not None:
-                    return Plan(self.name, run_without_padding, reads_padding=False)
-            if _is_per_pair(mask, bias) and (entries := _mask_entries(problem, mask)) > MAX_MASK_ENTRIES:
-                return self.refuse(
-                    f"the mask would be materialised with {entries} entries, more than {MAX_MASK_ENTRIES}"
-                )
-            return _PLAN
-        return _PLAN_WITHOUT_PADDING
+        if mask is None or (causal and problem.bias is None):
+            return _PLAN_WITHOUT_PADDING
+        return self._plan_masked(problem, mask)
+
+    def _plan_masked(self, problem: Problem, mask: BoundMask) -> Plan | Refusal:
+        """Return a plan for a mask that the kernels of torch get as a tensor, or as the lengths of examples."""
+        bias = problem.bias
+        if bias is None and (problem.value.device.type == varlen.DEVICE or _has_long_examples(problem)):
+            run_without_padding = varlen.choose_run(problem, _attend)
+            if run_without_padding is not None:
+                return Plan(self.name, run_without_padding, reads_padding=False)
+        if _is_per_pair(mask, bias) and (entries := _mask_entries(problem, mask)) > MAX_MASK_ENTRIES:
+            return self.refuse(f"the mask would be materialised with {entries} entries, more than {MAX_MASK_ENTRIES}")
+        return _PLAN
 
 
 def _run(problem: Problem) -> Result:
@@ -68,8 +71,8 @@ def _run(problem: Problem) -> Result:
     mask = problem.mask
     if problem.bias is None and (mask is None or mask.is_causal):
         return Result(_attend(problem, mask is not None))
-    allowed, empty = _attn_mask(problem)
-    output = _attend(problem, False, allowed)
+    attn_mask, empty = _attn_mask(problem)
+    output = _attend(problem, False, attn_mask)
     # torch returns NaN for a NaN query without keys. torch.where is one kernel, masked_fill would be two.
     return Result(output if empty is None else torch.where(empty, 0.0, output))
 
@@ -83,7 +86,7 @@ def _attn_mask(problem: Problem) -> tuple[Tensor | None, Tensor | None]:
     """Return mask and bias as one attn_mask of torch, and which rows have no key.
 
     Returns:
-        The mask, boolean or added to the scores, or None if nothing is hidden; and the rows without keys, bool
+        attn_mask, boolean or added to the scores, or None if nothing is hidden; and the rows without keys, bool
         (*batch or 1, queries or 1, 1), or None if every row has a key.
     """
     mask, value, bias = problem.mask, problem.value, problem.bias
@@ -91,34 +94,34 @@ def _attn_mask(problem: Problem) -> tuple[Tensor | None, Tensor | None]:
         padding = mask.padding(value.shape[-2], value.device)
         if padding is None:
             return None, None
-        allowed, empty = padding.bias(value.dtype), padding.empty_examples()
+        attn_mask, empty = padding.bias(value.dtype), padding.empty_examples()
         if value.is_cpu or can_broadcast(padding.real.shape[:-2], value.shape[:-2]):
-            # In rows without keys all values are 0. So their output is 0 or NaN, and _run sets it to 0.
-            return allowed, empty
+            # The values of an example without keys are all 0, so torch returns 0 or NaN. _run replaces the NaN.
+            return attn_mask, empty
     else:
-        allowed = None
+        attn_mask = None
         if mask is not None:
-            allowed = mask.tile(slice(0, problem.queries), slice(0, problem.keys), value.device)
+            attn_mask = mask.tile(slice(0, problem.queries), slice(0, problem.keys), value.device)
         if bias is not None:
             assert isinstance(bias, Tensor)
             bias = bias.to(value.dtype)
-            allowed = bias if allowed is None else bias.masked_fill(~allowed, -math.inf)
-        assert allowed is not None
-        empty = ~(allowed if allowed.dtype == torch.bool else allowed > -math.inf).any(-1, keepdim=True)
-    if empty is not None and not allowed.is_cpu:
+            attn_mask = bias if attn_mask is None else bias.masked_fill(~attn_mask, -math.inf)
+        assert attn_mask is not None
+        empty = ~(attn_mask if attn_mask.dtype == torch.bool else attn_mask > -math.inf).any(-1, keepdim=True)
+    if empty is not None and not attn_mask.is_cpu:
         # Let rows without keys see every key, because the result of the fused GPU kernels for them depends on kernel
         # and version.
-        allowed = allowed | empty if allowed.dtype == torch.bool else allowed.masked_fill(empty, 0.0)
-    return allowed, empty
+        attn_mask = attn_mask | empty if attn_mask.dtype == torch.bool else attn_mask.masked_fill(empty, 0.0)
+    return attn_mask, empty
 
 
-def _attend(problem: Problem, causal: bool, allowed: Tensor | None = None) -> Tensor:
+def _attend(problem: Problem, causal: bool, attn_mask: Tensor | None = None) -> Tensor:
     """Return the output for inputs with any number of batch axes.
 
     Args:
         problem: dot products.
         causal: whether query i attends to the keys 0..i only.
-        allowed: attn_mask of torch, boolean or added to the scores.
+        attn_mask: which keys each query may attend to, or a bias that is added to the scores, as torch expects it.
 
     Returns:
         (*batch, queries, value_dim).
@@ -127,7 +130,7 @@ def _attend(problem: Problem, causal: bool, allowed: Tensor | None = None) -> Te
     assert isinstance(pair, DotPair)
     query, key = pair.query, pair.key
     if problem.has_one_batch and query.ndim == 4:
-        return _call_torch(query, key, value, allowed, dropout, causal, pair.scale)
+        return _call_torch(query, key, value, attn_mask, dropout, causal, pair.scale)
     batch, rank = problem.batch, query.ndim
     is_grouped = rank > 4 and _is_grouped(query, key, value)
     if is_grouped:
@@ -135,29 +138,38 @@ def _attend(problem: Problem, causal: bool, allowed: Tensor | None = None) -> Te
         query, key, value = query.flatten(-4, -3), key.squeeze(-3), value.squeeze(-3)
     else:
         query, key, value = (x.expand(*batch, *x.shape[-2:]) for x in (query, key, value))
-    if allowed is not None:
+    if attn_mask is not None:
         if rank > 4:
-            allowed = allowed.expand(*batch, *allowed.shape[-2:])
-            allowed = allowed.flatten(-4, -3) if is_grouped else allowed
-        allowed = _to_4d(allowed)
+            attn_mask = attn_mask.expand(*batch, *attn_mask.shape[-2:])
+            attn_mask = attn_mask.flatten(-4, -3) if is_grouped else attn_mask
+        attn_mask = _to_4d(attn_mask)
     query, key, value = _to_4d(query), _to_4d(key), _to_4d(value)
-    output = _call_torch(query, key, value, allowed, dropout, causal, pair.scale, enable_gqa=is_grouped)
+    output = _call_torch(query, key, value, attn_mask, dropout, causal, pair.scale, is_grouped)
     return output.reshape(*batch, *output.shape[-2:])
 
 
 def _call_torch(
-    query: Tensor, key: Tensor, value: Tensor, allowed: Tensor | None, dropout: float, causal: bool, scale: float, **gqa
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None,
+    dropout: float,
+    causal: bool,
+    scale: float,
+    enable_gqa: bool = False,
 ) -> Tensor:
     """Call scaled_dot_product_attention for (batch, heads, tokens, dim), with inputs that its kernels support."""
     value_dim = value.shape[-1]
     is_supported = value_dim == query.shape[-1] and query.stride(-1) == key.stride(-1) == value.stride(-1) == 1
     if not query.is_cpu and not torch.compiler.is_compiling():
-        query, key, value = _aligned(query), _aligned(key), _aligned(value)
+        query, key, value = _align(query), _align(key), _align(value)
     if not is_supported:
-        query, key, value = _supported(query, key, value)
-    if allowed is None and key.is_cpu and _is_short(key):
-        allowed, causal = _short_mask(query, key, causal), False
-    output = functional.scaled_dot_product_attention(query, key, value, allowed, dropout, causal, scale=scale, **gqa)
+        query, key, value = _pad_and_copy(query, key, value)
+    if attn_mask is None and key.is_cpu and _is_short(key):
+        attn_mask, causal = _short_mask(query, key, causal), False
+    output = functional.scaled_dot_product_attention(
+        query, key, value, attn_mask, dropout, causal, scale=scale, enable_gqa=enable_gqa
+    )
     return output if is_supported else output[..., :value_dim]
 
 
@@ -180,7 +192,7 @@ def _short_mask(query: Tensor, key: Tensor, causal: bool) -> Tensor:
     return mask
 
 
-def _supported(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _pad_and_copy(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return inputs for torch's memory-efficient kernels: a contiguous last axis, and on a CPU equal last sizes."""
     if in_functorch():  # torch.func uses the kernel that materialises the weights, which supports all inputs
         return query, key, value
@@ -193,7 +205,7 @@ def _supported(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tenso
     return query, key, value
 
 
-def _aligned(tensor: Tensor) -> Tensor:
+def _align(tensor: Tensor) -> Tensor:
     """Return the tensor, or a copy if its storage offset is not aligned for the GPU kernels."""
     if type(tensor) is not Tensor or not tensor.storage_offset() * tensor.element_size() % varlen.ALIGNMENT:
         return tensor
@@ -240,7 +252,8 @@ def _has_long_examples(problem: Problem) -> bool:
     if torch.compiler.is_compiling() or torch.jit.is_tracing():
         return False
     pairs = problem.pair.query.shape[1:-1].numel() * problem.value.shape[-2]
-    return pairs >= MIN_EXAMPLE_PAIRS[needs_grad(problem.pair.query, problem.pair.key, problem.value)]
+    min_forward, min_training = MIN_EXAMPLE_PAIRS
+    return pairs >= (min_training if needs_grad(problem.pair.query, problem.pair.key, problem.value) else min_forward)
 
 
 def _is_per_pair(mask: BoundMask, bias: Bias | None) -> bool:

@@ -18,10 +18,8 @@ from regard.backends.base import Problem, Result
 from regard.checks import has_empty_input, needs_grad
 from regard.masks.bound import Lengths, cached, key_condition
 from regard.scores.dot import DotPair
-from regard.torch_compat import can_read_values, find_aten_operator, is_plain_tensor, is_traced, varlen_attn
+from regard.torch_compat import EFFICIENT_ATTENTION, can_read_values, is_plain_tensor, is_traced, varlen_attn
 
-# Supports float32, and causal masks where query i attends to the keys 0..i. The public varlen_attn supports neither.
-EFFICIENT_ATTENTION = find_aten_operator("_efficient_attention_forward")
 DEVICE, MIN_CAPABILITY = "cuda", (8, 0)
 HALF_DTYPES = (torch.bfloat16, torch.float16)
 DTYPES = (torch.float32, *HALF_DTYPES)
@@ -58,7 +56,7 @@ class PackedLayout(NamedTuple):
     parts: int
 
 
-def plan(problem: Problem, attend: Attend) -> Callable[[Problem], Result] | None:
+def choose_run(problem: Problem, attend: Attend) -> Callable[[Problem], Result] | None:
     """Choose a computation that does not read padding.
 
     Args:
@@ -74,18 +72,20 @@ def plan(problem: Problem, attend: Attend) -> Callable[[Problem], Result] | None
     is_on_gpu = value.device.type == DEVICE
     if not is_on_gpu and not can_read_values(value):
         return None
-    lengths, causal = key_condition(mask)
-    if type(lengths) is not Lengths or lengths.lengths.shape[1:].numel() != 1:
+    padding, causal = key_condition(mask)
+    if type(padding) is not Lengths or padding.lengths.shape[1:].numel() != 1:
         return None
     if has_empty_input(pair.query, pair.key, value):
         return None
     if not is_on_gpu:
-        return _plan_examples(problem, lengths, causal, attend)
+        return _choose_examples(problem, padding, causal, attend)
     layout = _packed_layout(problem, causal)
-    return None if layout is None else partial(_run_packed, layout, lengths, causal)
+    return None if layout is None else partial(_run_packed, layout, padding, causal)
 
 
-def _plan_examples(problem: Problem, mask: Lengths, causal: bool, attend: Attend) -> Callable[[Problem], Result] | None:
+def _choose_examples(
+    problem: Problem, padding: Lengths, causal: bool, attend: Attend
+) -> Callable[[Problem], Result] | None:
     """Return the computation by one CPU call for each example, or None if the batch axes or the lengths forbid it."""
     pair, value = problem.pair, problem.value
     if value.ndim < 3:
@@ -94,7 +94,7 @@ def _plan_examples(problem: Problem, mask: Lengths, causal: bool, attend: Attend
     if not pair.query.shape[0] == pair.key.shape[0] == batch:
         return None
     # long() first: the number of keys may be too large for the dtype of the lengths.
-    lengths = mask.lengths.flatten().long().clamp(0, value.shape[-2]).tolist()
+    lengths = padding.lengths.flatten().long().clamp(0, value.shape[-2]).tolist()
     if not any(lengths):
         return None  # the output would be zeros only, without a connection to the inputs for autograd
     return partial(_run_examples, lengths * batch if len(lengths) == 1 else lengths, causal, attend)
@@ -122,15 +122,17 @@ def _packed_layout(problem: Problem, causal: bool) -> PackedLayout | None:
     """Return the layout of a packed batch, or None if the kernels do not support the problem or are not faster."""
     pair, value = problem.pair, problem.value
     query, key = pair.query, pair.key
-    if query.dtype not in DTYPES or query.ndim != 4 or problem.dropout or is_traced() or not _is_enabled(query.device):
+    if query.dtype not in DTYPES or query.ndim != 4 or problem.dropout or is_traced():
+        return None
+    if EFFICIENT_ATTENTION is None or not can_use_fused_kernels(query.device):
         return None
     (batch, heads, queries, dim), keys, gradient = query.shape, problem.keys, needs_grad(query, key, value)
     if key.shape != (batch, heads, keys, dim) or value.shape != key.shape:
         return None
-    if not causal and batch * heads * queries * keys < MIN_PAIRS[query.dtype][gradient]:
+    min_forward, min_training = MIN_PAIRS[query.dtype]
+    if not causal and batch * heads * queries * keys < (min_training if gradient else min_forward):
         return None
-    uses_public_kernel = query.dtype in HALF_DTYPES and not causal
-    if dim > (MAX_DIM_WITH_GRADIENT if uses_public_kernel and gradient else MAX_DIM):
+    if dim > (MAX_DIM_WITH_GRADIENT if gradient and _uses_public_kernel(query, causal) else MAX_DIM):
         return None
     inputs = (query, key, value)
     aligned_entries = ALIGNMENT // query.element_size()
@@ -149,21 +151,21 @@ def _packed_layout(problem: Problem, causal: bool) -> PackedLayout | None:
     return PackedLayout(batch, heads, queries, keys, parts) if is_in_limits else None
 
 
-def _run_packed(layout: PackedLayout, mask: Lengths, causal: bool, problem: Problem) -> Result:
+def _run_packed(layout: PackedLayout, padding: Lengths, causal: bool, problem: Problem) -> Result:
     """Return the output, computed by one kernel over the packed batch."""
     pair, value = problem.pair, problem.value
     assert isinstance(pair, DotPair)
     batch, heads, queries, keys, parts = layout
     query, key, device = pair.query, pair.key, value.device
-    uses_public_kernel = query.dtype in HALF_DTYPES and not causal
+    uses_public_kernel = _uses_public_kernel(query, causal)
     gradient = needs_grad(query, key, value)
     splits_padding = uses_public_kernel or gradient
     cu_seqlens_q, cu_seqlens_k, seqlens_k = cached(
-        mask.cache, (layout, splits_padding), device, lambda: _segments(layout, mask.lengths, splits_padding)
+        padding.cache, (layout, splits_padding), device, lambda: _segments(layout, padding.lengths, splits_padding)
     )
     if not uses_public_kernel and gradient:
         # This kernel writes no gradient for queries without keys. The gradient of where() is 0 for them.
-        empty = cached(mask.cache, "empty", device, lambda: mask.lengths <= 0)
+        empty = cached(padding.cache, "empty", device, lambda: padding.lengths <= 0)
         query = torch.where(empty, 0.0, query)
     if parts == 1:
         query, key, value = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
@@ -216,8 +218,23 @@ def _segments(layout: PackedLayout, lengths: Tensor, splits_padding: bool) -> tu
     return torch.cat((zero, query_ends)), torch.cat((zero, key_ends)), None
 
 
-def _is_enabled(device: torch.device) -> bool:
-    """Return whether torch's fused kernels support the device and are switched on."""
+def _uses_public_kernel(query: Tensor, causal: bool) -> bool:
+    """Return whether the public varlen_attn computes a call, which supports neither float32 nor causal masks.
+
+    EFFICIENT_ATTENTION supports float32, and causal masks where query i attends to the keys 0..i.
+    """
+    return query.dtype in HALF_DTYPES and not causal
+
+
+def can_use_fused_kernels(device: torch.device) -> bool:
+    """Return whether torch's fused attention kernels, flash and memory-efficient, can run and are enabled.
+
+    Args:
+        device: a CUDA device.
+
+    Returns:
+        False as well if the user has disabled one of them by `torch.nn.attention.sdpa_kernel`.
+    """
     cuda = torch.backends.cuda
     return cuda.mem_efficient_sdp_enabled() and cuda.flash_sdp_enabled() and _has_kernels(device)
 
@@ -225,6 +242,5 @@ def _is_enabled(device: torch.device) -> bool:
 @lru_cache
 def _has_kernels(device: torch.device) -> bool:
     """Return whether this build of torch has the kernels and the device can run them."""
-    is_built = EFFICIENT_ATTENTION is not None and torch.version.hip is None
-    is_built = is_built and torch.backends.cuda.is_flash_attention_available()
+    is_built = torch.version.hip is None and torch.backends.cuda.is_flash_attention_available()
     return is_built and torch.cuda.get_device_capability(device) >= MIN_CAPABILITY

@@ -3,8 +3,8 @@
 from torch import Tensor, nn
 
 from regard.attention import Attended
-from regard.attention.attended import with_weights
-from regard.attention.prepare import Options, check_dropout, prepare, to_autocast, to_problem
+from regard.attention.attended import run_with_weights
+from regard.attention.prepare import Options, cast_for_autocast, check_dropout, prepare, to_problem
 from regard.backends.base import Bias, Problem
 from regard.backends.dispatch import check_backend_name, run
 from regard.checks import check_inputs, describe
@@ -104,7 +104,7 @@ class Attention(nn.Module):
         Args:
             key: (*batch, keys, key_dim).
             value: (*batch, keys, value_dim).
-            mask: which keys each query may attend to. The last query has the position of the last key.
+            mask: which keys each query may attend to. In a recall, the last query is at the position of the last key.
 
         Returns:
             The memory.
@@ -135,7 +135,9 @@ class Attention(nn.Module):
         return run(self._memory_problem(query, memory, bias), self.backend).output
 
     def recall_inspect(self, query: Tensor, memory: Memory, *, bias: Bias | None = None) -> Attended:
-        """Return the result of `recall` as a record that computes weights, the alignments of a decoder, on demand.
+        """Return the result of `recall` as a record that computes weights on demand.
+
+        In a decoder the weights are the alignments.
 
         Args:
             query: as for `recall`.
@@ -164,13 +166,13 @@ class Attention(nn.Module):
         Raises:
             RegardError: as for `recall`.
         """
-        return with_weights(self._memory_problem(query, memory, bias), self.backend)
+        return run_with_weights(self._memory_problem(query, memory, bias), self.backend)
 
     def _prepare(self, key: Tensor, value: Tensor | None, first: int) -> tuple[Tensor, Tensor]:
         """Return prepared keys and values, as a Memory stores them; `first` is the position of the first key."""
         value = key if value is None else value
         check_pairs(key, value)
-        return self.score.prepare_key(to_autocast(key, self.score), first), to_autocast(value)
+        return self.score.prepare_key(cast_for_autocast(key, self.score), first), cast_for_autocast(value)
 
     def _options(self, mask: Mask | None, bias: Bias | None) -> Options:
         """Return the options of a call together with those of the layer."""
@@ -187,8 +189,8 @@ class Attention(nn.Module):
             )
         memory.check_owner(self)
         check_inputs(query, memory.key, memory.value)
-        query, key = to_autocast(query, self.score), to_autocast(memory.key, self.score)
-        value = to_autocast(memory.value)
+        query, key = cast_for_autocast(query, self.score), cast_for_autocast(memory.key, self.score)
+        value = cast_for_autocast(memory.value)
         first = memory.keys - query.shape[-2]
         pair = self.score.pair(self.score.prepare_query(query, first), key)
         options = self._options(memory.mask, bias)._replace(first_query=first, padding_is_zero=memory.padding_is_zero)

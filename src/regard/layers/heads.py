@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from regard.attention.prepare import Options, checked_callable, to_problem, under_autocast
+from regard.attention.prepare import Options, add_result_check, keep_autocast, to_problem
 from regard.backends.base import Bias, Problem
 from regard.checks import broadcast_batch, common_batch, describe
 from regard.errors import RegardError
@@ -16,7 +16,7 @@ from regard.scores.base import CallablePair, PairScore, Score
 from regard.scores.distance import RadialScore
 from regard.scores.dot import Bilinear, ScaledDot
 from regard.scores.kernels import KERNELS
-from regard.scores.names import KERNEL_SCORES, NAMED_SCORES, SIZED_SCORES, ScoreLike, check_score, score_by_name
+from regard.scores.names import KERNEL_SCORES, NAMED_SCORES, SIZED_SCORES, ScoreLike, check_score, new_score
 
 
 class CallableScore(Score):
@@ -33,10 +33,10 @@ class CallableScore(Score):
 
     def pair(self, query: Tensor, key: Tensor) -> CallablePair:
         """Return the callable as a pair score whose results are checked."""
-        function = under_autocast(self.function, query.device)
+        function = keep_autocast(self.function, query.device)
 
         def checked(query: Tensor, key: Tensor) -> Tensor:
-            return checked_callable(function, common_batch(query, key))(query, key)
+            return add_result_check(function, common_batch(query, key))(query, key)
 
         return CallablePair(query, key, checked)
 
@@ -56,7 +56,7 @@ def resolve_score(score: ScoreLike) -> Score:
     """
     check_score(score)
     if isinstance(score, str):
-        return type(score_by_name(score))()
+        return new_score(score)
     return score if isinstance(score, Score) else CallableScore(score)
 
 
@@ -79,28 +79,33 @@ def resolve_head_score(score: ScoreLike, heads: int, kv_heads: int, head_dim: in
     Raises:
         RegardError: as for `resolve_score`, and if the parameters of a score do not fit the heads.
     """
-    if isinstance(score, str) and score == "additive":
-        return Additive.of_projected(head_dim, heads)
-    if isinstance(score, str) and score == "bilinear":
-        return ScaledDot()
-    if isinstance(score, str) and score in KERNEL_SCORES:
-        return _kernel_of_heads(KERNEL_SCORES[score], heads, head_dim)
-    if isinstance(score, str) and score not in NAMED_SCORES:
-        names = sorted((*NAMED_SCORES, *SIZED_SCORES))
-        repair = "Use one of these names, a module of regard.scores, or any callable (query, key) -> scores."
-        raise RegardError("score", got=repr(score), needed=f"one of {', '.join(names)}", repair=repair)
+    if isinstance(score, str):
+        return _named_head_score(score, heads, head_dim)
     resolved = resolve_score(score)
     _check_head_parameters(resolved, heads, kv_heads)
     return resolved
 
 
-def _kernel_of_heads(kernel: type[RadialScore], heads: int, head_dim: int) -> RadialScore:
-    """Return a kernel score with one bandwidth per head, initialised so that weights differ between tokens.
+def _named_head_score(name: str, heads: int, head_dim: int) -> Score:
+    """Return the score of this name for a multi-head layer; raise a RegardError for an unknown name."""
+    if name == "additive":
+        return Additive.of_projected(head_dim, heads)
+    if name == "bilinear":
+        return ScaledDot()
+    if name in KERNEL_SCORES:
+        return _kernel_of_heads(KERNEL_SCORES[name], heads, head_dim)
+    if name in NAMED_SCORES:
+        return new_score(name)
+    raise RegardError(
+        "score",
+        got=repr(name),
+        needed=f"one of {', '.join(sorted((*NAMED_SCORES, *SIZED_SCORES)))}",
+        repair="Use one of these names, a module of regard.scores, or any callable (query, key) -> scores.",
+    )
 
-    With the initial projections of tokens of unit variance, |q - k|^2 is about head_dim, with a standard deviation of
-    about sqrt(head_dim). A support of twice the mean distance contains nearly all pairs; outside the support the
-    gradient is 0. A Gaussian of bandwidth head_dim^(1/4) is the scaled dot product up to the norms of the keys (eq. 7).
-    """
+
+def _kernel_of_heads(kernel: type[RadialScore], heads: int, head_dim: int) -> RadialScore:
+    """Return a kernel score with one bandwidth per head; see `Kernel.initial_bandwidth`."""
     equation = KERNELS[kernel.kernel_name]
     bandwidth = torch.full((heads, 1), equation.initial_bandwidth(head_dim))
     return kernel(bandwidth, learnable=equation.is_differentiable)
@@ -130,7 +135,7 @@ def _check_head_parameters(score: Score, heads: int, kv_heads: int) -> None:
             raise RegardError(
                 "score",
                 got=f"a bandwidth of shape {tuple(bandwidth.shape)} with {kv_heads} key heads for {heads} heads",
-                needed="one bandwidth for all dimensions of a head, because the heads of a group share their keys",
+                needed="one bandwidth for all dimensions of a head, because several query heads share their keys",
                 repair="Give the bandwidth the shape (dim,) or (heads, 1), or leave kv_heads out.",
             )
 
@@ -144,7 +149,7 @@ def _batch_axes(score: object) -> tuple[int, ...]:
     return tuple(score.matrix.shape[:-2]) if isinstance(score, Bilinear) else ()
 
 
-def grouped_problem(pair: PairScore, value: Tensor, options: Options, sink: Tensor | None = None) -> Problem:
+def multihead_problem(pair: PairScore, value: Tensor, options: Options, sink: Tensor | None = None) -> Problem:
     """Return the problem of a multi-head call, in which query heads may share heads of keys and values.
 
     Args:
@@ -154,8 +159,8 @@ def grouped_problem(pair: PairScore, value: Tensor, options: Options, sink: Tens
         sink: logits of the attention sink, (heads,).
 
     Returns:
-        The problem. If kv_heads < heads, its batch axes are (*batch, kv_heads, group), and the group axis of keys and
-        values has size 1, so that they are not repeated.
+        The problem. If kv_heads < heads, its batch axes are (*batch, kv_heads, heads_per_kv), and the last of them has
+        size 1 for keys and values, so that they are not repeated.
 
     Raises:
         RegardError: if the mask, the bias or the sink does not fit the heads.
@@ -167,7 +172,7 @@ def grouped_problem(pair: PairScore, value: Tensor, options: Options, sink: Tens
         options = options._replace(mask=mask)
     if heads == kv_heads:
         return to_problem(pair, value, options, sink)
-    groups = GroupedHeads(heads, kv_heads)
+    head_axes = HeadAxes(heads, kv_heads)
     if sink is not None and sink.shape != (heads,):
         raise RegardError(
             "sink",
@@ -175,12 +180,12 @@ def grouped_problem(pair: PairScore, value: Tensor, options: Options, sink: Tens
             needed=f"one logit for each of the {heads} query heads",
             repair="Pass a tensor of shape (heads,).",
         )
-    mask = None if mask is None else mask.map(groups.split)
+    mask = None if mask is None else mask.map(head_axes.split)
     rank = pair.query.ndim
-    bias, layer_bias = groups.split_bias(options.bias, rank), groups.split_bias(options.layer_bias, rank)
+    bias, layer_bias = head_axes.split_bias(options.bias, rank), head_axes.split_bias(options.layer_bias, rank)
     options = options._replace(mask=mask, bias=bias, layer_bias=layer_bias)
     sink = None if sink is None else sink.unflatten(-1, (kv_heads, -1))
-    return to_problem(pair.map(groups.split), value.unsqueeze(-3), options, sink)
+    return to_problem(pair.map(head_axes.split), value.unsqueeze(-3), options, sink)
 
 
 def scores_shape(pair: PairScore, value: Tensor) -> tuple[int, ...]:
@@ -197,8 +202,9 @@ def scores_shape(pair: PairScore, value: Tensor) -> tuple[int, ...]:
         RegardError: if the batch axes do not broadcast.
     """
     batch = pair.query.shape[:-3]
-    for tensor in (pair.key, value, *pair.parameters()):
-        batch = broadcast_batch("key", batch, tensor.shape[:-3])
+    parameters = (("score", parameter) for parameter in pair.parameters())
+    for argument, tensor in (("key", pair.key), ("value", value), *parameters):
+        batch = broadcast_batch(argument, batch, tensor.shape[:-3])
     return (*batch, *pair.query.shape[-3:-1], value.shape[-2])
 
 
@@ -215,8 +221,8 @@ def _bind_mask(mask: Mask, pair: PairScore, value: Tensor, first_query: int | No
     )
 
 
-class GroupedHeads:
-    """Splits the axis `heads` of tensors into the axes `kv_heads, group`.
+class HeadAxes:
+    """Splits the axis `heads` of tensors into the axes `kv_heads, heads_per_kv` (grouped-query attention).
 
     Args:
         heads: number of query heads, a multiple of kv_heads.
@@ -229,27 +235,27 @@ class GroupedHeads:
         self.kv_heads = kv_heads
 
     def split(self, tensor: Tensor) -> Tensor:
-        """Return a tensor whose axis -3 is split into (kv_heads, group).
+        """Return a tensor whose axis -3 is split into (kv_heads, heads_per_kv).
 
         Args:
             tensor: (..., heads, _, _), (..., kv_heads, _, _) or (..., 1, _, _).
 
         Returns:
-            (..., kv_heads, group, _, _). The group axis has size 1 if the tensor does not have all heads.
+            (..., kv_heads, heads_per_kv, _, _). heads_per_kv is 1 if the tensor does not have all heads.
         """
         if tensor.shape[-3] == self.heads:
             return tensor.unflatten(-3, (self.kv_heads, self.heads // self.kv_heads))
         return tensor.unsqueeze(-3)
 
     def split_bias(self, bias: Bias | None, rank: int) -> Bias | None:
-        """Return a bias whose axis of heads is split into (kv_heads, group).
+        """Return a bias whose axis of heads is split into (kv_heads, heads_per_kv).
 
         Args:
             bias: a tensor or a callable that returns one, broadcastable to (*batch, heads, queries, keys).
             rank: number of axes of (*batch, heads, queries, keys).
 
         Returns:
-            The bias, broadcastable to (*batch, kv_heads, group, queries, keys).
+            The bias, broadcastable to (*batch, kv_heads, heads_per_kv, queries, keys).
 
         Raises:
             RegardError: if the axis of heads has neither size `heads` nor 1; a callable raises it when it is called.
@@ -262,14 +268,14 @@ class GroupedHeads:
         if bias is None or not callable(bias):
             return bias
 
-        def grouped_bias(query_positions: Tensor, key_positions: Tensor) -> Tensor:
+        def split_tile(query_positions: Tensor, key_positions: Tensor) -> Tensor:
             tile = bias(query_positions, key_positions)
             if not isinstance(tile, Tensor) or tile.ndim <= 2:
                 return tile
             self._check_head_axis(tile)
             return self.split(tile)
 
-        return grouped_bias
+        return split_tile
 
     def _check_head_axis(self, bias: Tensor) -> None:
         """Raise a RegardError unless axis -3 of a bias has size 1 or one entry for each query head."""
@@ -295,7 +301,7 @@ def check_bias_axes(bias: Bias | None, rank: int) -> None:
     if isinstance(bias, Tensor) and 2 < bias.ndim < rank and bias.shape[-3] != 1:
         raise RegardError(
             "bias",
-            got=f"{describe(bias)}, whose first axis can be rows of the batch or heads of the layer",
+            got=f"{describe(bias)}, whose first axis can be examples of the batch or heads of the layer",
             needed="all axes of (*batch, heads, queries, keys), or only queries and keys",
-            repair="Pass b[:, None] for one bias per row of the batch, or b[None] for one bias per head.",
+            repair="Pass b[:, None] for one bias per example, or b[None] for one bias per head.",
         )

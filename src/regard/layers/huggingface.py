@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.attention.attended import with_weights
-from regard.attention.prepare import Options, to_autocast
+from regard.attention.attended import run_with_weights
+from regard.attention.prepare import Options, cast_for_autocast
 from regard.backends.dispatch import run
 from regard.checks import FLOATS, can_broadcast, check_inputs, check_int, check_tensor, describe
 from regard.errors import RegardError
-from regard.layers.heads import grouped_problem, resolve_score, scores_shape
+from regard.layers.heads import multihead_problem, resolve_score, scores_shape
 from regard.masks import Mask
 from regard.scores.base import PairScore, check_equal_dims
 from regard.scores.dot import DotPair, check_finite, check_softcap
@@ -59,7 +59,7 @@ def register_with_transformers(name: str = "regard", score: ScoreLike = "scaled_
             needed="a name of letters, digits, hyphens and underscores",
             repair='Use for example "regard".',
         )
-    resolve_score(score)
+    resolve_score(score)  # raises the error for an invalid score now and not in the first call of a model
     interface, mask_interface, eager_mask = _import_transformers()
     reserved = [word for word in RESERVED_WORDS if word in name]
     if reserved or _is_builtin_name(interface, name):
@@ -91,7 +91,7 @@ def attention_interface(
     position_bias: Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """Return attention as models of transformers expect it from an attention function.
+    """Compute attention with the signature of a transformers attention function.
 
     Call `regard.register_with_transformers` instead of registering this function yourself. If you register it, also
     register a mask function for the same name in transformers' `AttentionMaskInterface`: without one, transformers
@@ -150,7 +150,7 @@ def attention_interface(
     _check_kwargs(kwargs)
     if attention_mask is None:
         _check_mask_function(module, query.shape[-2], key.shape[-2], is_causal)
-    value = to_autocast(value)
+    value = cast_for_autocast(value)
     pair, sink = _pair_and_sink(query, key, score, scaling, softcap)
     shape = scores_shape(pair, value)
     if attention_mask is not None:
@@ -162,13 +162,13 @@ def attention_interface(
     if s_aux is not None:
         _check_sink(s_aux, query)
         sink = s_aux
-    problem = grouped_problem(pair, value, Options(mask, bias, dropout=dropout), sink)
+    problem = multihead_problem(pair, value, Options(mask, bias, dropout=dropout), sink)
     if kwargs.get("output_attentions"):
-        output, weights = with_weights(problem)
+        output, weights = run_with_weights(problem)
         weights = weights.to(value.dtype)
     else:
         output, weights = run(problem).output, None
-    if output.ndim > query.ndim:  # grouped heads: (batch, kv_heads, group, queries, value_dim)
+    if output.ndim > query.ndim:  # (batch, kv_heads, heads_per_kv, queries, value_dim)
         output, weights = output.flatten(1, 2), None if weights is None else weights.flatten(1, 2)
     return output.transpose(1, 2).contiguous(), weights
 
@@ -178,11 +178,12 @@ def _pair_and_sink(
 ) -> tuple[PairScore, Tensor | None]:
     """Return the pair score of queries and keys, and the logits of the attention sink of the score."""
     resolved = None if score is None else score_by_name(score) if isinstance(score, str) else resolve_score(score)
-    query, key = to_autocast(query, resolved), to_autocast(key, resolved)
+    query, key = cast_for_autocast(query, resolved), cast_for_autocast(key, resolved)
     if resolved is None:
         softcap = softcap or None  # models without a softcap pass None or 0
         check_softcap(softcap)
-        check_finite("scaling", scaling)
+        if scaling is not None:
+            check_finite("scaling", scaling)
         check_equal_dims(query, key, "the dot product")
         scale = 1 / math.sqrt(max(query.shape[-1], 1)) if scaling is None else float(scaling)
         return DotPair(query, key, scale, softcap), None
@@ -201,7 +202,7 @@ def _mask_and_bias(
         # transformers marks hidden keys by the lowest number. It is replaced by minus infinity, because the score of a
         # kernel outside its support is minus infinity, and a hidden key must not get more weight than such a key.
         hidden = attention_mask <= torch.finfo(attention_mask.dtype).min
-        return None, to_autocast(attention_mask.masked_fill(hidden, -math.inf))
+        return None, cast_for_autocast(attention_mask.masked_fill(hidden, -math.inf))
     mask = _position_mask(queries, is_causal, sliding_window)
     if attention_mask is None:
         return mask, None
@@ -281,7 +282,7 @@ def _check_mask(mask: Tensor, shape: tuple[int, ...], device: torch.device) -> N
                 "attention_mask",
                 got=describe(mask),
                 needed=f"(batch, keys) = {(batch, keys)}",
-                repair="Pass a mask with one row for each sequence, which covers the tokens in the cache, too.",
+                repair="Pass a mask with one row for each example, which covers the tokens in the cache, too.",
             )
         _check_padding_mask(mask)
         return
@@ -302,7 +303,7 @@ def _check_padding_mask(mask: Tensor) -> None:
     if not can_read_values(mask):
         found = "values that are not read, because it is on a GPU or under torch.compile"
     elif not ((mask == 0) | (mask == 1)).all():
-        found = "other numbers than 0 and 1"
+        found = "numbers other than 0 and 1"
     elif mask.numel() and not mask.any():
         found = "zeros only"
     else:
@@ -400,8 +401,19 @@ def _attention_function(score: ScoreLike) -> Callable[..., tuple[Tensor, Tensor 
         """Return attention as transformers' eager attention does: without a mask, all keys are allowed."""
         if attention_mask is None:
             is_causal, sliding_window = False, None
-        inputs = module, query, key, value, attention_mask, dropout, scaling, is_causal
-        return attention_interface(*inputs, score=own_score, sliding_window=sliding_window, **kwargs)
+        return attention_interface(
+            module,
+            query,
+            key,
+            value,
+            attention_mask,
+            dropout=dropout,
+            scaling=scaling,
+            is_causal=is_causal,
+            score=own_score,
+            sliding_window=sliding_window,
+            **kwargs,
+        )
 
     return attention
 

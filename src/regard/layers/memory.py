@@ -82,16 +82,17 @@ class Memory:
         return replace(self, key=longer_key, value=longer_value, mask=mask)
 
     def select(self, rows: Tensor | Sequence[int]) -> "Memory":
-        """Return the memory of some rows of the first batch axis, as beam search needs it.
+        """Return the memory of selected examples, as beam search needs it.
 
         Args:
-            rows: indices of rows, int64 (rows), in any order; a row may occur more than once.
+            rows: positions of examples along the first batch axis, int64 (rows,), in any order; an example may be
+                selected more than once.
 
         Returns:
-            The memory of these rows.
+            The memory of these examples.
 
         Raises:
-            RegardError: if `rows` are not indices of rows, or if the memory has no batch axis.
+            RegardError: if `rows` are not positions of examples, or if the memory has no batch axis.
         """
         if self.batch_axes == 0:
             raise RegardError(
@@ -106,9 +107,10 @@ class Memory:
             raise RegardError(
                 "rows",
                 got=f"numbers from {int(rows.min())} to {int(rows.max())}",
-                needed=f"numbers from 0 to {size - 1}, the rows of the memory",
-                repair="Call remember with one row of keys for each sequence before selecting rows.",
+                needed=f"numbers from 0 to {size - 1}, the examples of the memory",
+                repair="Call remember with the keys of all examples before selecting some of them.",
             )
+        # A tensor of size 1 that all examples share stays as it is.
         key, value = (x if x.shape[0] < size else x.index_select(0, rows) for x in (self.key, self.value))
         mask = None if self.mask is None else self.mask.select(rows, self.key.ndim - 2)
         return replace(self, key=key, value=value, mask=mask)
@@ -120,7 +122,8 @@ class Memory:
         overflow. This method does it once for all recalls.
 
         Returns:
-            The memory with zeroed padding; the same memory unless its mask is a padding mask of all rows of the batch.
+            The memory with zeroed padding and the mask `Mask.keys` of the real keys, also for a `Mask.lengths`; the
+            same memory unless its mask is one of these two and has an entry for each example.
         """
         real = None if self.mask is None else self.mask.real_keys(tuple(self.key.shape[: self.batch_axes]), self.keys)
         if real is None or real.device != self.key.device or self.value.shape[:-1] != self.key.shape[:-1]:
@@ -139,6 +142,7 @@ class Memory:
         Raises:
             RegardError: if the memory was made by another layer.
         """
+        # `prepare` is a method of the layer that made this memory. A plain function does not name a layer to compare.
         if getattr(self.prepare, "__self__", layer) is not layer:
             raise RegardError(
                 "memory",
@@ -167,7 +171,7 @@ def check_pairs(key: Tensor, value: Tensor) -> None:
 
 
 def _row_indices(rows: Tensor | Sequence[int], device: torch.device) -> Tensor:
-    """Return rows as an int64 tensor with one axis, or raise a RegardError."""
+    """Return positions of examples as an int64 tensor with one axis, or raise a RegardError."""
     try:
         indices = torch.as_tensor(rows, device=device)
     except (TypeError, ValueError, RuntimeError):
@@ -178,7 +182,7 @@ def _row_indices(rows: Tensor | Sequence[int], device: torch.device) -> Tensor:
         raise RegardError(
             "rows",
             got=describe(rows),
-            needed="row numbers: an int64 tensor with one axis",
+            needed="positions of examples: an int64 tensor with one axis",
             repair="Pass for example torch.tensor([0, 0, 2]).",
         )
     return indices
@@ -192,5 +196,5 @@ def _check_can_append(argument: str, new: Tensor, old: Tensor) -> None:
             argument,
             got=f"{describe(new)} after preparation, for a memory of {describe(old)}",
             needed="the batch axes, sizes, dtype and device of the memory",
-            repair="Append tokens for all rows of the memory, or choose rows first with memory.select(rows).",
+            repair="Append tokens for all examples of the memory, or first choose examples with memory.select(rows).",
         )

@@ -9,37 +9,22 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention import Attended
-from regard.attention.attended import with_weights
-from regard.attention.prepare import Options, check_dropout, to_autocast
+from regard.attention.attended import run_with_weights
+from regard.attention.prepare import Options, cast_for_autocast, check_dropout
 from regard.backends.base import Bias, Problem
 from regard.backends.dispatch import check_backend_name, run
-from regard.checks import FLOATS, check_inputs, check_int, check_tensor, describe, is_autocast_enabled
+from regard.checks import check_inputs, check_int, describe
 from regard.errors import RegardError
-from regard.layers import torch_weights
-from regard.layers.heads import CallableScore, check_bias_axes, grouped_problem, resolve_head_score
+from regard.layers import native, torch_weights
+from regard.layers.heads import CallableScore, check_bias_axes, multihead_problem, resolve_head_score
 from regard.layers.memory import Memory, check_pairs
 from regard.layers.projections import QKVProjection, apply_linear
 from regard.masks import Mask
-from regard.scores.dot import is_plain_scaled_dot
 from regard.scores.names import ScoreLike
 from regard.scores.positions import Alibi
-from regard.torch_compat import (
-    has_forward_gradients,
-    has_forward_hooks,
-    is_plain_tensor,
-    is_traced,
-    native_multi_head_attention,
-)
 
 if TYPE_CHECKING:
     from regard.sharding.ring import Group
-
-NATIVE_DEVICE = "cuda"
-# Up to this many tokens torch's operator for the whole layer is faster with any of its kernels. With more tokens or in
-# half precision it must use a fused kernel: the others store all weights and round scores to half precision.
-MAX_NATIVE_TOKENS = 256
-# The operator uses a fused kernel only if head_dim is a multiple of this.
-FUSED_HEAD_DIM = 8
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -59,6 +44,19 @@ class MultiHeadAttended(Attended):
 
     heads: Attended = field(default_factory=lambda: Attended(torch.empty(0), torch.empty(0)))
 
+    @classmethod
+    def _of_heads(cls, heads: Attended, output: Tensor) -> "MultiHeadAttended":
+        """Return the record of a layer.
+
+        Args:
+            heads: the record of the heads.
+            output: (*batch, queries, output_dim), the joined heads.
+
+        Returns:
+            The record. It computes scores and weights as the record of the heads does.
+        """
+        return cls(output, heads.log_mass, heads._problems, heads)
+
     def __repr__(self) -> str:
         """Return the shapes."""
         heads = tuple(self.heads.output.shape)
@@ -74,8 +72,8 @@ class MultiHeadAttention(nn.Module):
     one. A score given as a module or a callable takes projected heads, (*batch, heads, tokens, head_dim).
 
     Inputs are batch first, (*batch, tokens, dim), with any number of batch axes. The batch axes of a mask are (*batch)
-    or (*batch, heads): a padding mask with one entry per sequence and key applies to all heads. For `Mask.keep` and
-    `Mask.drop` pass m[:, None] for one mask per row of the batch, or m[None] for one mask per head.
+    or (*batch, heads): a padding mask with one entry per example and key applies to all heads. For `Mask.keep` and
+    `Mask.drop` pass m[:, None] for one mask per example, or m[None] for one mask per head.
 
     Args:
         dim: size of a query.
@@ -87,8 +85,10 @@ class MultiHeadAttention(nn.Module):
         head_dim: size of a projected query and key; dim / heads by default.
         value_head_dim: size of a projected value; head_dim by default.
         kv_heads: number of heads of keys and values, each shared by heads / kv_heads query heads; heads by default. A
-            callable score then takes (*batch, kv_heads, group, queries, dim) and (*batch, kv_heads, 1, keys, dim).
-        bias: whether the projections have biases.
+            callable score then takes (*batch, kv_heads, heads_per_kv, queries, dim) and (*batch, kv_heads, 1, keys,
+            dim).
+        bias: whether the projections have biases. The argument `bias` of a call is different: it is added to the
+            scores.
         dropout: probability with which a weight is dropped, only in training.
         position_bias: a callable of query and key positions, added to the scores, such as `Alibi(heads)`. If it is a
             module, its parameters belong to the layer. Rotary positions are a score:
@@ -189,7 +189,7 @@ class MultiHeadAttention(nn.Module):
             RegardError: if an argument is invalid, or if the named backend refuses the call.
         """
         if group is not None:
-            return self.join(self._flatten_groups(self._attend_on_shards(query, key, value, mask, bias, group, order)))
+            return self.join(self._flatten_heads(self._attend_on_shards(query, key, value, mask, bias, group, order)))
         if order != "contiguous":
             raise RegardError(
                 "order",
@@ -197,12 +197,13 @@ class MultiHeadAttention(nn.Module):
                 needed="the process group whose ranks hold the tokens in this order",
                 repair="Pass group= too, or leave order out: without a group one process holds the whole sequence.",
             )
-        if mask is None and bias is None:
-            output = _native_forward(self, query, key, value)
+        if mask is None and bias is None and type(query) is Tensor and query.device.type == native.DEVICE:
+            overrides_join = type(self).join is not MultiHeadAttention.join
+            output = None if overrides_join else native.run_layer(self, query, key, value)
             if output is not None:
                 return output
         problem = self._call_problem(query, key, value, mask, bias)
-        return self.join(self._flatten_groups(run(problem, self.backend).output))
+        return self.join(self._flatten_heads(run(problem, self.backend).output))
 
     def inspect(
         self,
@@ -240,7 +241,7 @@ class MultiHeadAttention(nn.Module):
         Args:
             key: (*batch, keys, key_dim).
             value: (*batch, keys, value_dim); the key by default.
-            mask: which keys each query may attend to. The last query has the position of the last key.
+            mask: which keys each query may attend to. In a recall, the last query is at the position of the last key.
 
         Returns:
             The memory.
@@ -267,10 +268,12 @@ class MultiHeadAttention(nn.Module):
         Raises:
             RegardError: if another layer made the memory, or if the queries or the bias do not fit it.
         """
-        return self.join(self._flatten_groups(run(self._memory_problem(query, memory, bias), self.backend).output))
+        return self.join(self._flatten_heads(run(self._memory_problem(query, memory, bias), self.backend).output))
 
     def recall_inspect(self, query: Tensor, memory: Memory, *, bias: Bias | None = None) -> MultiHeadAttended:
-        """Return the result of `recall` as a record that computes weights per head, the alignments of a decoder.
+        """Return the result of `recall` as a record that computes weights per head on demand.
+
+        In a decoder the weights are the alignments.
 
         Args:
             query: as for `recall`.
@@ -299,7 +302,7 @@ class MultiHeadAttention(nn.Module):
         Raises:
             RegardError: as for `recall`.
         """
-        heads, weights = with_weights(self._memory_problem(query, memory, bias, repeat_kv=True), self.backend)
+        heads, weights = run_with_weights(self._memory_problem(query, memory, bias, repeat_kv=True), self.backend)
         return self.join(heads), weights
 
     def join(self, heads: Tensor) -> Tensor:
@@ -319,7 +322,7 @@ class MultiHeadAttention(nn.Module):
         return apply_linear(self.output, heads.transpose(-3, -2).flatten(-2))
 
     def switch_off(self, heads: int | Iterable[int]) -> None:
-        """Set the output of heads to 0; the change of the loss shows how much the layer needs them.
+        """Set the output of heads to 0. Compare the loss with and without them to measure their importance.
 
         The factors of the heads are the buffer `head_gate`, (heads,), or None if all heads are on. It is not part of
         the state dict. Assign a tensor to it to scale heads or to compute gradients of the factors.
@@ -347,7 +350,7 @@ class MultiHeadAttention(nn.Module):
     def from_torch(cls, module: nn.MultiheadAttention) -> "MultiHeadAttention":
         """Return a layer with a copy of the weights of an nn.MultiheadAttention.
 
-        The layer takes (batch, tokens, dim), also if the module has batch_first=False. `Mask.from_multihead` converts
+        The layer takes (batch, tokens, dim), even if the module has batch_first=False. `Mask.from_multihead` converts
         the masks of the module. For a query without allowed keys every head is 0, where the module returns NaN.
 
         Args:
@@ -383,8 +386,7 @@ class MultiHeadAttention(nn.Module):
         repeat_kv: bool = False,
     ) -> Problem:
         """Return the problem of a call, from tokens that are not projected yet."""
-        if query is None:  # the projections accept None, which `remember` passes
-            check_tensor("query", query)
+        _check_query_is_given(query)
         key = query if key is None else key
         query, key, value = self.input(query, key, key if value is None else value)
         score = self.score
@@ -393,30 +395,36 @@ class MultiHeadAttention(nn.Module):
 
     def _memory_problem(self, query: Tensor, memory: Memory, bias: Bias | None, *, repeat_kv: bool = False) -> Problem:
         """Return the problem of a recall, from queries that are not projected yet."""
-        if query is None:
-            check_tensor("query", query)
+        _check_query_is_given(query)
         query, _, _ = self.input(query, None, None)
         self._check_memory(query, memory)
         first = memory.keys - query.shape[-2]
         score, options = self.score, self._options(memory.mask, bias, first, memory.padding_is_zero)
-        query, key = score.prepare_query(query, first), to_autocast(memory.key, score)
-        return self._problem(query, key, to_autocast(memory.value), options, repeat_kv)
+        query, key = score.prepare_query(query, first), cast_for_autocast(memory.key, score)
+        return self._problem(query, key, cast_for_autocast(memory.value), options, repeat_kv)
 
     def _options(
         self, mask: Mask | None, bias: Bias | None, first_query: int | None = None, padding_is_zero: bool = False
     ) -> Options:
         """Return the options of a call together with those of the layer."""
         dropout = self.dropout if self.training else 0.0
-        return Options(mask, bias, self.position_bias, dropout, None, first_query, padding_is_zero)
+        return Options(
+            mask=mask,
+            bias=bias,
+            layer_bias=self.position_bias,
+            dropout=dropout,
+            first_query=first_query,
+            padding_is_zero=padding_is_zero,
+        )
 
     def _problem(self, query: Tensor, key: Tensor, value: Tensor, options: Options, repeat_kv: bool) -> Problem:
         """Return the problem of prepared heads; `repeat_kv` repeats keys and values for each query head."""
         if repeat_kv and self.kv_heads != self.heads:
-            group = self.heads // self.kv_heads
-            key, value = (x if x.shape[-3] == self.heads else x.repeat_interleave(group, -3) for x in (key, value))
+            times = self.heads // self.kv_heads
+            key, value = (x if x.shape[-3] == self.heads else x.repeat_interleave(times, -3) for x in (key, value))
         check_bias_axes(options.bias, query.ndim)
         score = self.score
-        return grouped_problem(score.pair(query, key), value, options, score.sink_logits())
+        return multihead_problem(score.pair(query, key), value, options, score.sink_logits())
 
     def _attend_on_shards(
         self,
@@ -429,19 +437,19 @@ class MultiHeadAttention(nn.Module):
         order: str,
     ) -> Tensor:
         """Return the heads of this rank's queries over the keys of all ranks."""
-        from regard.sharding.api import pool_shards  # imported here, because most programs have one process
+        from regard.sharding.api import attend_shards  # imported here, because most programs have one process
 
         key = query if key is None else key
         tokens = (query, key, key if value is None else value)
         check_bias_axes(bias, query.ndim + 1)
-        return pool_shards(
+        return attend_shards(
             tokens,
             self.score,
             self._options(mask, bias),
             group=group,
             order=order,
             project=self.input,
-            make_problem=grouped_problem,
+            make_problem=multihead_problem,
             backend=self.backend,
         )
 
@@ -452,13 +460,13 @@ class MultiHeadAttention(nn.Module):
         _, key, value = self.input(None, key, value)
         return self.score.prepare_key(key, first), value
 
-    def _flatten_groups(self, heads: Tensor) -> Tensor:
-        """Return (*batch, kv_heads, group, queries, dim) as (*batch, heads, queries, dim)."""
+    def _flatten_heads(self, heads: Tensor) -> Tensor:
+        """Return (*batch, kv_heads, heads_per_kv, queries, dim) as (*batch, heads, queries, dim)."""
         return heads if self.kv_heads == self.heads else heads.flatten(-4, -3)
 
     def _record(self, heads: Attended) -> MultiHeadAttended:
         """Return the record of the layer for the record of its heads."""
-        return MultiHeadAttended(self.join(heads.output), heads.log_mass, heads._problems, heads)
+        return MultiHeadAttended._of_heads(heads, self.join(heads.output))
 
     def _check_memory(self, query: Tensor, memory: Memory) -> None:
         """Raise a RegardError unless this layer made the memory and its keys and values fit the projected queries."""
@@ -482,66 +490,15 @@ class MultiHeadAttention(nn.Module):
         return f"heads={self.heads}, kv_heads={self.kv_heads}, dropout={self.dropout}{backend}"
 
 
-def _native_forward(
-    layer: MultiHeadAttention, query: Tensor, key: Tensor | None, value: Tensor | None
-) -> Tensor | None:
-    """Return the output computed by torch's operator for the whole layer, or None if it cannot be used.
-
-    In evaluation on a GPU the time of a short call is that of its kernel launches, and this operator has fewer of
-    them: `python -m benchmarks --cuda multihead`.
-    """
-    if type(query) is not Tensor or query.device.type != NATIVE_DEVICE or is_traced():
-        return None
-    if (key is not None and key is not query) or (value is not None and value is not query) or query.ndim != 3:
-        return None
-    if layer.training or torch.is_grad_enabled() or has_forward_gradients() or is_autocast_enabled(query.device):
-        return None
-    if not query.numel() or query.dtype not in FLOATS or not _is_plain_layer(layer):
-        return None
-    projection, output, dim = layer.input, layer.output, query.shape[-1]
-    if projection.bias is None or output.bias is None:
-        return None
-    weights = projection.weight, projection.bias, output.weight, output.bias
-    for weight in weights:  # tensor subclasses, such as quantised weights, do not support the operator
-        if not is_plain_tensor(weight) or weight.dtype != query.dtype or weight.device != query.device:
-            return None
-    if projection.weight.shape != (3 * dim, dim) or output.weight.shape != (dim, dim):
-        return None
-    needs_fused = query.shape[1] > MAX_NATIVE_TOKENS or query.dtype in (torch.bfloat16, torch.float16)
-    if needs_fused and not _is_fused(query, layer.head_dim):
-        return None
-    return native_multi_head_attention(query, layer.heads, *weights)
-
-
-def _is_plain_layer(layer: MultiHeadAttention) -> bool:
-    """Return whether the layer computes eq. 14 with scaled dot products, and no hook or subclass changes it."""
-    score, projection, output = layer.score, layer.input, layer.output
-    return (
-        is_plain_scaled_dot(score)
-        and score.scale is None
-        and layer.backend == "auto"
-        and layer.head_gate is None
-        and layer.position_bias is None
-        and layer.heads == layer.kv_heads
-        and layer.heads % 2 == 0  # nn.MultiheadAttention does not call the operator for odd numbers of heads
-        and type(layer).join is MultiHeadAttention.join
-        and type(projection) is QKVProjection
-        and type(output) is nn.Linear
-        and projection.packed
-        and not any("forward" in vars(module) for module in (projection, output))
-        and not has_forward_hooks(projection, output)
-    )
-
-
-def _is_fused(query: Tensor, head_dim: int) -> bool:
-    """Return whether the operator uses a fused kernel, whose memory is linear in tokens."""
-    if query.dtype == torch.float64 or head_dim % FUSED_HEAD_DIM:
-        return False
-    if query.dtype == torch.float32:
-        return True
-    cuda = torch.backends.cuda
-    is_enabled = cuda.flash_sdp_enabled() and cuda.mem_efficient_sdp_enabled() and cuda.is_flash_attention_available()
-    return is_enabled and torch.version.hip is None and torch.cuda.get_device_capability(query.device) >= (8, 0)
+def _check_query_is_given(query: Tensor | None) -> None:
+    """Raise a RegardError if the query is None. The projections accept None, because `remember` has no queries."""
+    if query is None:
+        raise RegardError(
+            "query",
+            got=describe(query),
+            needed="a torch.Tensor",
+            repair="Pass the tokens that attend to the keys, (*batch, queries, dim).",
+        )
 
 
 def _checked_gate(gate: Tensor, heads: int) -> Tensor:

@@ -127,7 +127,7 @@ class QKVProjection(nn.Module):
         """Split a product into the heads of each input.
 
         Args:
-            projected: (*batch, tokens, outputs of the inputs from `first` on).
+            projected: (*batch, tokens, sum of outputs[first:]).
             first: index of the first input in the product: 0 for the query, 1 for the key.
 
         Returns:

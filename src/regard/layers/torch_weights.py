@@ -36,8 +36,7 @@ def from_torch(cls: "type[MultiHeadAttention]", module: nn.MultiheadAttention) -
         dropout=module.dropout,
     )
     layer.to(module.out_proj.weight).train(module.training)
-    _copy(_module_tensors(module), _layer_tensors(layer))
-    _copy_requires_grad(_module_parameters(module), _layer_parameters(layer))
+    _copy(_module_parameters(module), _layer_parameters(layer))
     return layer
 
 
@@ -65,27 +64,16 @@ def to_torch(layer: "MultiHeadAttention") -> nn.MultiheadAttention:
         batch_first=True,
     )
     module.to(layer.output.weight).train(layer.training)
-    _copy(_layer_tensors(layer), _module_tensors(module))
-    _copy_requires_grad(_layer_parameters(layer), _module_parameters(module))
+    _copy(_layer_parameters(layer), _module_parameters(module))
     return module
 
 
-def _module_tensors(module: nn.MultiheadAttention) -> list[Tensor]:
-    """Return Wq, Wk, Wv, Wo and the biases of a module, in this order."""
-    packed = module.in_proj_weight
-    inputs = (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight) if packed is None else packed.chunk(3)
-    biases = (module.in_proj_bias, module.out_proj.bias)
-    return [*inputs, module.out_proj.weight, *(bias for bias in biases if bias is not None)]
-
-
-def _layer_tensors(layer: "MultiHeadAttention") -> list[Tensor]:
-    """Return Wq, Wk, Wv, Wo and the biases of a layer, in this order."""
-    biases = (layer.input.bias, layer.output.bias)
-    return [*layer.input.matrices(), layer.output.weight, *(bias for bias in biases if bias is not None)]
-
-
 def _module_parameters(module: nn.MultiheadAttention) -> list[Tensor | None]:
-    """Return the parameters of a module: the packed weight or Wq, Wk and Wv, the input bias, Wo, the output bias."""
+    """Return the parameters of a module: the packed weight or Wq, Wk and Wv, the input bias, Wo, the output bias.
+
+    Both biases are None if the module has none. The weights are packed if query, key and value have the same size, as
+    in a layer, and a packed weight has the rows of Wq, Wk and Wv in the same order.
+    """
     inputs = (module.in_proj_weight, module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
     weights = [weight for weight in inputs if weight is not None]
     return [*weights, module.in_proj_bias, module.out_proj.weight, module.out_proj.bias]
@@ -101,18 +89,12 @@ def _layer_parameters(layer: "MultiHeadAttention") -> list[Tensor | None]:
     return [*weights, projection.bias, output.weight, output.bias]
 
 
-def _copy_requires_grad(sources: list[Tensor | None], targets: list[Tensor | None]) -> None:
-    """Set requires_grad of each target to that of its source; None is a bias that does not exist."""
-    for source, target in zip(sources, targets, strict=True):
-        if source is not None and target is not None:
-            target.requires_grad_(source.requires_grad)
-
-
-def _copy(sources: list[Tensor], targets: list[Tensor]) -> None:
-    """Copy the values of each source into its target."""
+def _copy(sources: list[Tensor | None], targets: list[Tensor | None]) -> None:
+    """Copy the values and requires_grad of each source to its target; a bias that does not exist is None in both."""
     with torch.no_grad():
         for source, target in zip(sources, targets, strict=True):
-            target.copy_(source)
+            if source is not None and target is not None:
+                target.copy_(source).requires_grad_(source.requires_grad)
 
 
 def _check_module(module: nn.MultiheadAttention) -> None:
@@ -124,6 +106,13 @@ def _check_module(module: nn.MultiheadAttention) -> None:
             needed="an nn.MultiheadAttention",
             repair="Copy the weights yourself: layer.input holds Wq, Wk and Wv, and layer.output is a linear layer.",
         )
+    if _has_one_bias(module.in_proj_bias, module.out_proj.bias):
+        raise RegardError(
+            "module",
+            got="a bias in only one of in_proj and out_proj",
+            needed="both biases or none",
+            repair="Give the other projection a bias of zeros.",
+        )
     for option, is_used in (("add_bias_kv", module.bias_k is not None), ("add_zero_attn", module.add_zero_attn)):
         if is_used:
             raise RegardError(
@@ -132,6 +121,11 @@ def _check_module(module: nn.MultiheadAttention) -> None:
                 needed="keys and values that come from the inputs only; this option adds one more key",
                 repair="Append that key yourself; ScaledDot(sink=heads) adds a key whose value is 0.",
             )
+
+
+def _has_one_bias(first: Tensor | None, second: Tensor | None) -> bool:
+    """Return whether exactly one of the biases of the input and output projections exists."""
+    return (first is None) != (second is None)
 
 
 def _has_forward_of(module: nn.Module, kind: type[nn.Module]) -> bool:
@@ -147,7 +141,7 @@ def _check_layer(layer: "MultiHeadAttention") -> None:
             "to_torch",
             got=difference,
             needed="what nn.MultiheadAttention supports: scaled dot products, heads of size dim / heads, an output of "
-            "size dim, and all heads on",
+            "size dim, biases in both projections or in none, and all heads on",
             repair="Merge adapters into the weights first, and call layer.switch_on() if heads are off. Otherwise keep "
             "this layer.",
         )
@@ -157,6 +151,8 @@ def _find_difference(layer: "MultiHeadAttention") -> str | None:
     """Describe the first property of a layer that nn.MultiheadAttention does not support, or return None."""
     if not (_has_forward_of(layer.input, QKVProjection) and _has_forward_of(layer.output, nn.Linear)):
         return "an input or output projection that was replaced, for example by an adapter"
+    if _has_one_bias(layer.input.bias, layer.output.bias):
+        return "a bias in only one of the input and output projections"
     score, dim = layer.score, layer.input.inputs[0]
     if not is_plain_scaled_dot(score) or score.scale is not None:
         return f"score {score}"

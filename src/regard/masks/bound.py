@@ -3,6 +3,10 @@
 A bound mask is a tree: its leaves are `Band`, `Dense`, `Lengths` and `SameDocument`, its inner nodes `And`, `Or` and
 `Not`. Every tensor has one axis for each batch axis and two more; a shared axis has size 1. All tensors therefore have
 the same rank, and torch.vmap can add one leading axis to each of them.
+
+Two functions fill caches. `cached` stores one result per CUDA stream; it is for the cache of a `Mask`, which calls on
+several streams share. `computed_once` is for the caches of a bound mask and of its `Padding`: a bound mask is itself
+stored per stream, so only one stream uses them.
 """
 # ruff: noqa: D102 - the methods are documented once, on `BoundMask`
 
@@ -28,7 +32,7 @@ from regard.torch_compat import (
 
 T = TypeVar("T")
 # The rows of a padding bias are aligned to this many elements; otherwise torch's CUDA kernels copy it on every call.
-ALIGNMENT = 8
+BIAS_ALIGNMENT = 8
 # Largest number of entries in a cache. A decoder adds a key in each step, so older entries are not used again.
 MAX_CACHED = 8
 # On this type of device, cached tensors are not shared between streams.
@@ -65,22 +69,30 @@ class BoundMask(ABC):
 
     @abstractmethod
     def coverage(self, rows: slice, cols: slice) -> bool | None:
-        """Return whether a tile is allowed.
+        """Return True if every pair of a tile is allowed, False if none is, None if mixed or unknown.
 
-        Reads the values of CPU tensors, so call it inside an operator and never in a traced function. Values on a GPU
-        are not read, because that would wait for the GPU.
+        Reads the values of CPU tensors, so call it inside a custom operator and never in a traced function. Values on a
+        GPU are not read, because that would wait for the GPU.
 
         Args:
             rows: positions of queries.
             cols: positions of keys.
 
         Returns:
-            True if every pair is allowed, False if no pair is, None if the tile is mixed or not known.
+            True, False or None. A condition on tensors is unknown if one of them is not on a CPU or has no entries.
         """
 
     @abstractmethod
     def restrict(self, rows: slice, cols: slice) -> "BoundMask":
-        """Return the mask of a block: the queries `rows` and the keys `cols`, both renumbered from 0."""
+        """Return the mask of a block.
+
+        Args:
+            rows: positions of queries.
+            cols: positions of keys.
+
+        Returns:
+            The mask of these queries and keys, both renumbered from 0.
+        """
 
     def padding(self, keys: int, device: torch.device) -> "Padding | None":
         """Return the keys that a condition on keys alone hides from every query.
@@ -95,11 +107,13 @@ class BoundMask(ABC):
         return None if self.varies_by_query else self._padding(keys, device)
 
     def _padding(self, keys: int, device: torch.device) -> "Padding":
+        """Return the padding of a condition on keys alone."""
         return Padding(self.tile(slice(0, 1), slice(0, keys), device).mT)
 
     def parts(self) -> list[Any]:
         """Return the fields: masks, tensors, numbers and None."""
-        return [getattr(self, field.name) for field in fields(self) if field.init]  # pyrefly: ignore
+        # pyrefly does not know that every subclass is a dataclass.
+        return [getattr(self, part.name) for part in fields(self) if part.init]  # pyrefly: ignore
 
     def tensors(self) -> list[Tensor]:
         """Return all tensors, from left to right."""
@@ -181,8 +195,8 @@ class Padding:
 
     def _new_bias(self, dtype: torch.dtype) -> Tensor:
         hidden, keys = ~self.real.mT, self.real.shape[-2]
-        if not is_traced() and keys % ALIGNMENT:
-            hidden = functional.pad(hidden, (0, ALIGNMENT - keys % ALIGNMENT))
+        if not is_traced() and keys % BIAS_ALIGNMENT:
+            hidden = functional.pad(hidden, (0, BIAS_ALIGNMENT - keys % BIAS_ALIGNMENT))
         return hidden.new_zeros((), dtype=dtype).masked_fill(hidden, -torch.inf)[..., :keys]
 
 
@@ -215,7 +229,7 @@ class Band(BoundMask):
         query, key = _positions(rows, device)[:, None], _positions(cols, device)
         # Compare two vectors. Subtracting them would allocate an int64 matrix.
         if self.low is None:
-            return torch.ones_like(key[None] >= 0) if self.high is None else key <= query + self.high
+            return torch.ones_like(key, dtype=torch.bool)[None] if self.high is None else key <= query + self.high
         above = key >= query + self.low
         return above if self.high is None else above & (key <= query + self.high)
 
@@ -230,7 +244,9 @@ class Band(BoundMask):
 
     def restrict(self, rows: slice, cols: slice) -> BoundMask:
         shift = rows.start - cols.start
-        return Band(None if self.low is None else self.low + shift, None if self.high is None else self.high + shift)
+        low = None if self.low is None else self.low + shift
+        high = None if self.high is None else self.high + shift
+        return Band(low, high)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -257,14 +273,12 @@ class Dense(BoundMask):
         return self.allowed.shape[-2] != 1
 
     def tile(self, rows: Rows, cols: Rows, device: torch.device) -> Tensor:
-        return _pick(_pick(self.allowed, -2, rows), -1, cols)
+        return narrow_pairs(self.allowed, rows, cols)
 
     def coverage(self, rows: slice, cols: slice) -> bool | None:
-        if self.allowed.device.type != "cpu":
+        tile = narrow_pairs(self.allowed, rows, cols)
+        if not _has_cpu_values(tile):
             return None
-        tile = self.tile(rows, cols, self.allowed.device)
-        if not tile.numel():
-            return True
         all_allowed, any_allowed = (bool(extreme) for extreme in tile.aminmax())
         return all_allowed if all_allowed == any_allowed else None
 
@@ -298,10 +312,12 @@ class Lengths(BoundMask):
 
     def coverage(self, rows: slice, cols: slice) -> bool | None:
         lengths = _pick(self.lengths, -2, rows)
-        if lengths.device.type != "cpu" or lengths.numel() == 0:
+        if not _has_cpu_values(lengths):
             return None
         shortest, longest = (int(extreme) for extreme in lengths.aminmax())
-        return True if cols.stop <= shortest else False if cols.start >= longest else None
+        if cols.stop <= shortest:
+            return True
+        return False if cols.start >= longest else None
 
     def padding(self, keys: int, device: torch.device) -> Padding | None:
         if self.varies_by_query:
@@ -334,7 +350,7 @@ class SameDocument(BoundMask):
 
     def coverage(self, rows: slice, cols: slice) -> bool | None:
         query, key = _pick(self.query_ids, -2, rows), _pick(self.key_ids, -1, cols)
-        if query.device.type != "cpu" or key.device.type != "cpu" or not query.numel() or not key.numel():
+        if not _has_cpu_values(query) or not _has_cpu_values(key):
             return None
         # Compare the ranges of ids for each batch element, because documents begin at different positions in each.
         min_query, max_query = query.aminmax(dim=-2, keepdim=True)
@@ -364,14 +380,18 @@ class And(BoundMask):
 
     def coverage(self, rows: slice, cols: slice) -> bool | None:
         left = self.left.coverage(rows, cols)
-        right = False if left is False else self.right.coverage(rows, cols)
-        return False if right is False else True if left and right else None
+        if left is False:
+            return False
+        right = self.right.coverage(rows, cols)
+        if right is False:
+            return False
+        return True if left and right else None
 
     def padding(self, keys: int, device: torch.device) -> Padding | None:
         left, right = self.left.padding(keys, device), self.right.padding(keys, device)
-        if left is None or right is None:
-            return right if left is None else left
-        return Padding(left.real & right.real)
+        if left is None:
+            return right
+        return left if right is None else Padding(left.real & right.real)
 
     def restrict(self, rows: slice, cols: slice) -> BoundMask:
         return And(self.left.restrict(rows, cols), self.right.restrict(rows, cols))
@@ -393,8 +413,12 @@ class Or(BoundMask):
 
     def coverage(self, rows: slice, cols: slice) -> bool | None:
         left = self.left.coverage(rows, cols)
-        right = True if left is True else self.right.coverage(rows, cols)
-        return True if right is True else False if left is False and right is False else None
+        if left:
+            return True
+        right = self.right.coverage(rows, cols)
+        if right:
+            return True
+        return False if left is False and right is False else None
 
     def padding(self, keys: int, device: torch.device) -> Padding | None:
         left, right = self.left.padding(keys, device), self.right.padding(keys, device)
@@ -481,12 +505,24 @@ def conjunction(left: BoundMask, right: BoundMask) -> BoundMask:
     """Return the mask that allows what both masks allow.
 
     Two bands become one band, so that kernels recognise a causal window.
+
+    Args:
+        left: a mask.
+        right: a mask bound to the same sizes.
+
+    Returns:
+        A `Band` for two bands, otherwise an `And`.
     """
     if not (isinstance(left, Band) and isinstance(right, Band)):
         return And(left, right)
-    low = left.low if right.low is None else right.low if left.low is None else max(left.low, right.low)
-    high = left.high if right.high is None else right.high if left.high is None else min(left.high, right.high)
-    return Band(low, high)
+    return Band(_tighter(max, left.low, right.low), _tighter(min, left.high, right.high))
+
+
+def _tighter(choose: Callable[[int, int], int], left: int | None, right: int | None) -> int | None:
+    """Return the tighter of two bounds: the maximum of lower bounds, the minimum of upper bounds; None is unbounded."""
+    if left is None:
+        return right
+    return left if right is None else choose(left, right)
 
 
 def negate(mask: BoundMask) -> BoundMask:
@@ -510,7 +546,9 @@ def negate(mask: BoundMask) -> BoundMask:
 def without_full_bands(mask: BoundMask, queries: int, keys: int) -> BoundMask | None:
     """Return the mask without bands that allow every pair.
 
-    For example, a decoder step has one query at the position of the last key and needs no causal mask.
+    For example, a decoder step has one query at the position of the last key and needs no causal mask. Bands inside of
+    `Or` and `Not` stay. While torch compiles the call, or if the sizes are symbolic, nothing is removed, because the
+    compiled program must accept other sizes.
 
     Args:
         mask: a mask bound to these sizes.
@@ -520,11 +558,16 @@ def without_full_bands(mask: BoundMask, queries: int, keys: int) -> BoundMask | 
     Returns:
         The mask, or None if nothing is left.
     """
-    if torch.compiler.is_compiling() or not isinstance(keys, int):  # symbolic sizes must not decide
+    if torch.compiler.is_compiling() or not isinstance(keys, int):
         return mask
     if isinstance(mask, And):
-        left, right = (without_full_bands(part, queries, keys) for part in (mask.left, mask.right))
-        return right if left is None else left if right is None else mask
+        left = without_full_bands(mask.left, queries, keys)
+        right = without_full_bands(mask.right, queries, keys)
+        if left is None:
+            return right
+        if right is None:
+            return left
+        return mask if left is mask.left and right is mask.right else And(left, right)
     if not isinstance(mask, Band):
         return mask
     # The bounds of key index - query index.
@@ -540,9 +583,10 @@ def key_condition(mask: BoundMask) -> tuple[Lengths | Dense | None, bool]:
         mask: the mask of a call.
 
     Returns:
-        The condition, or None if the mask does not have this form; and whether the mask is causal as well.
+        (condition, False) for a condition on keys alone; (condition, True) for such a condition and a causal mask;
+        (None, True) for a causal mask and another condition; (None, False) for every other mask.
     """
-    if type(mask) is And:
+    if isinstance(mask, And):
         left_is_causal = mask.left.is_causal
         if not left_is_causal and not mask.right.is_causal:
             return None, False
@@ -608,7 +652,7 @@ def _decode(node: Any, tensors: Iterator[Tensor], numbers: Iterator[int]) -> Any
 _CLASSES = {cls.__name__: cls for cls in (Band, Dense, Lengths, SameDocument, And, Or, Not)}
 
 
-def narrow_pairs(pairs: Tensor, rows: slice, cols: slice) -> Tensor:
+def narrow_pairs(pairs: Tensor, rows: Rows, cols: Rows) -> Tensor:
     """Return a block of a tensor with one entry for each pair; a shared axis keeps size 1.
 
     Args:
@@ -620,6 +664,11 @@ def narrow_pairs(pairs: Tensor, rows: slice, cols: slice) -> Tensor:
         (*batch, rows or 1, cols or 1).
     """
     return _pick(_pick(pairs, -2, rows), -1, cols)
+
+
+def _has_cpu_values(tensor: Tensor) -> bool:
+    """Return whether a tensor is on a CPU and has entries, so that `coverage` can read them."""
+    return tensor.device.type == "cpu" and tensor.numel() > 0
 
 
 def _positions(positions: Rows, device: torch.device) -> Tensor:

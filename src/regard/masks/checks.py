@@ -1,7 +1,7 @@
 """Checks of a mask's tensors: when a mask is built, and against the sizes of a call."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,11 +11,28 @@ from regard.errors import RegardError
 
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 """The supported dtypes of lengths and document ids."""
+
+
+def float_repair(condition: str, bias: str = "pass them as bias=") -> str:
+    """Return how to fix a floating-point mask, which is added to the scores in other libraries.
+
+    Args:
+        condition: what to do if the mask only allows and forbids.
+        bias: what to do with other numbers.
+
+    Returns:
+        Two sentences for an error message.
+    """
+    return f"If it holds only 0 and -inf, {condition}. Other numbers are a bias: {bias}."
+
+
 # How to fix a floating-point mask, by its number of axes that are not batch axes.
 FLOAT_REPAIRS = {
-    1: "If it holds only 0 and -inf, write Mask.keys(m == 0). Other numbers are a bias: pass them as bias=, with axes "
-    "of size 1 for heads and queries, for example bias=m[:, None, None].",
-    2: "If it holds only 0 and -inf, write Mask.keep(m == 0). Other numbers are a bias: pass them as bias=.",
+    1: float_repair(
+        "write Mask.keys(m == 0)",
+        "pass them as bias=, with axes of size 1 for heads and queries, for example bias=m[:, None, None]",
+    ),
+    2: float_repair("write Mask.keep(m == 0)"),
 }
 
 
@@ -63,7 +80,7 @@ def check_sizes(batch: Sequence[int], queries: int, keys: int) -> None:
         check_int(argument, number, least=0)
 
 
-def not_a_mask(argument: str, value: object) -> RegardError:
+def not_a_mask_error(argument: str, value: object) -> RegardError:
     """Return the error for a value that is not a Mask; it names the constructor to use.
 
     Args:
@@ -85,9 +102,8 @@ def not_a_mask(argument: str, value: object) -> RegardError:
     elif value.dtype in INTEGERS:
         repair = "Write Mask.lengths(t) if it holds numbers of keys, or Mask.keys(m.bool()) if it holds zeros and ones."
     else:
-        repair = (
-            "If it holds only 0 and -inf, write Mask.keys(m == 0) for one entry per key, or Mask.keep(m == 0) for one "
-            "entry per query and key. Other numbers are a bias: pass them as bias=."
+        repair = float_repair(
+            "write Mask.keys(m == 0) for one entry per key, or Mask.keep(m == 0) for one entry per query and key"
         )
     needed = "a Mask, because a bare value does not say what True means"
     return RegardError(argument, got=describe(value), needed=needed, repair=repair)
@@ -118,11 +134,12 @@ def check_bool(argument: str, tensor: Tensor, shape: str, rank: int, rank_repair
     raise RegardError(argument, got=describe(tensor), needed=f"a boolean tensor {shape}", repair=repair)
 
 
-def check_integer(argument: str, tensor: Tensor, shape: str, rank: int) -> None:
+def check_integer(argument: str, name: str, tensor: Tensor, shape: str, rank: int) -> None:
     """Raise unless `tensor` is an integer tensor with at least `rank` axes.
 
     Args:
-        argument: name of the argument for the error message.
+        argument: name of the constructor for the error message.
+        name: name of its argument for the error message.
         tensor: the value to check.
         shape: the needed shape, for the error message.
         rank: the smallest number of axes.
@@ -131,54 +148,59 @@ def check_integer(argument: str, tensor: Tensor, shape: str, rank: int) -> None:
         RegardError: if type, dtype or rank does not fit.
     """
     if not isinstance(tensor, Tensor):
-        repair = "Convert it first, for example torch.tensor(...)."
+        repair = f"Convert {name} first, for example torch.as_tensor({name})."
     elif tensor.dtype not in INTEGERS:
-        repair = "Convert it first, for example .long()."
+        repair = f"Convert {name} first, for example {name}.long()."
         if tensor.dtype == torch.bool:
             repair = "For a boolean tensor, use Mask.keep, Mask.drop or Mask.keys."
     elif tensor.ndim < rank:
-        repair = "Add the missing last axis."
+        repair = f"Add the missing last axis to {name}."
     else:
         return
     raise RegardError(argument, got=describe(tensor), needed=f"an integer tensor {shape}", repair=repair)
 
 
-def align_leading(argument: str, tensor: Tensor, call: CallSizes, axis: str, tail: tuple[int, ...]) -> Tensor:
+def align_leading(
+    argument: str, tensor: Tensor, call: CallSizes, axis: Literal["queries", "keys"] | None = None
+) -> Tensor:
     """Align the batch axes of a tensor with the first batch axes of a call.
 
     Args:
         argument: name of the constructor for the error message.
         tensor: (*batch), or (*batch, queries) or (*batch, keys); batch axes at the end, such as heads, may be missing.
         call: the sizes of the call.
-        axis: name of the last axis of the tensor, "queries" or "keys"; "" if it has batch axes only.
-        tail: sizes of the last two axes of the result.
+        axis: the last axis of the tensor; None if it has batch axes only.
 
     Returns:
-        The same numbers as (*batch or 1, *tail).
+        The same numbers as (*batch or 1, queries, 1), (*batch or 1, 1, keys) or (*batch or 1, 1, 1).
 
     Raises:
         RegardError: if the device or a size does not fit.
     """
     _check_device(argument, tensor, call)
-    shape = tuple(tensor.shape)
-    leading = shape[:-1] if axis else shape
-    if axis and shape[-1] != (call.queries if axis == "queries" else call.keys):
-        raise RegardError(
-            argument,
-            got=f"{describe(tensor)} in a call with {call.queries} queries and {call.keys} keys",
-            needed=f"a last axis with one entry for each of the {axis}",
-            repair=f"Pass the mask that belongs to these {axis}.",
-        )
+    leading, tail = tuple(tensor.shape), (1, 1)
+    if axis is not None:
+        *leading, last = tensor.shape
+        size = call.queries if axis == "queries" else call.keys
+        if last != size:
+            raise RegardError(
+                argument,
+                got=f"{describe(tensor)} in a call with {call.queries} queries and {call.keys} keys",
+                needed=f"a last axis with one entry for each of the {axis}",
+                repair=f"Pass the mask that belongs to these {axis}.",
+            )
+        tail = (size, 1) if axis == "queries" else (1, size)
     if len(leading) > len(call.batch) or not _fits(leading, call.batch):
         raise RegardError(
             argument,
             got=f"{describe(tensor)} in a call with batch axes {call.batch}",
             needed="the first batch axes of the call in order, each of equal size or 1"
-            + (f", then one axis for the {axis}" if axis else ""),
+            + ("" if axis is None else f", then one axis for the {axis}"),
             repair="Reorder the axes, or give size 1 to a shared axis. Batch axes at the end, such as heads, may be "
             "left out.",
         )
-    return tensor.view(leading + (1,) * (len(call.batch) - len(leading)) + tail)
+    missing = (1,) * (len(call.batch) - len(leading))
+    return tensor.view(*leading, *missing, *tail)
 
 
 def align_right(argument: str, tensor: Tensor, call: CallSizes) -> Tensor:
@@ -206,6 +228,7 @@ def align_right(argument: str, tensor: Tensor, call: CallSizes) -> Tensor:
             repair="Give size 1 to a shared axis, for example m[:, None] for a (batch, queries, keys) mask that all "
             "heads share.",
         )
+    # With some batch axes missing, axis -3 could be the batch or the heads.
     if call.has_heads and 0 < missing < len(full) - 2 and shape[-3] != 1:
         raise RegardError(
             argument,
@@ -227,8 +250,11 @@ def _check_device(argument: str, tensor: Tensor, call: CallSizes) -> None:
         )
 
 
-def _fits(shape: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
-    """Return whether each axis, from the left, has size 1 or the size of the call."""
+def _fits(shape: Sequence[int], sizes: tuple[int, ...]) -> bool:
+    """Return whether each axis, from the left, has size 1 or the size of the call.
+
+    `checks.can_broadcast` compares from the right instead.
+    """
     # A loop, because a generator costs a microsecond on every call.
     for size, full in zip(shape, sizes, strict=False):  # noqa: SIM110
         if size not in (1, full):

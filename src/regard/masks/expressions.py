@@ -3,7 +3,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -73,6 +73,9 @@ class Expression(ABC):
         Args:
             call: the sizes of the call.
 
+        Returns:
+            The bound mask.
+
         Raises:
             RegardError: if a tensor does not fit the sizes or the device, or if an alignment is missing.
         """
@@ -83,6 +86,9 @@ class Expression(ABC):
         Args:
             rows: int64 (rows,).
             batch_axes: number of batch axes of a call, or None if unknown.
+
+        Returns:
+            The condition; the same one if the batch shares it.
 
         Raises:
             RegardError: if a row does not exist, or if the condition needs `batch_axes`.
@@ -96,6 +102,9 @@ class Expression(ABC):
             old_keys: number of keys before.
             new_keys: number of appended keys.
             allowed: whether the condition allows the appended keys.
+
+        Returns:
+            The condition on `old_keys + new_keys` keys.
 
         Raises:
             RegardError: if the condition covers only the existing keys.
@@ -120,14 +129,15 @@ class Band(Expression):
     align: str | None
 
     def bind(self, call: CallSizes) -> BoundMask:
-        offset = call.first_query
-        if offset is None:
-            offset = self._offset(call)
+        offset = self._offset(call)
         low = None if self.left is None else offset - min(self.left, MAX_SIDE)
-        return bound.Band(low, None if self.right is None else offset + min(self.right, MAX_SIDE))
+        high = None if self.right is None else offset + min(self.right, MAX_SIDE)
+        return bound.Band(low, high)
 
     def _offset(self, call: CallSizes) -> int:
         """Return the position of query 0 among the keys."""
+        if call.first_query is not None:
+            return call.first_query
         if self.align is None and call.queries != call.keys:
             raise RegardError(
                 f"{self}",
@@ -148,14 +158,11 @@ class Band(Expression):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class And(Expression):
-    """Allowed where both conditions allow."""
+class _Combination(Expression):
+    """Base class of conditions made of two conditions."""
 
     left: Expression
     right: Expression
-
-    def bind(self, call: CallSizes) -> BoundMask:
-        return bound.conjunction(self.left.bind(call), self.right.bind(call))
 
     def select(self, rows: Tensor, batch_axes: int | None) -> Expression:
         return type(self)(self.left.select(rows, batch_axes), self.right.select(rows, batch_axes))
@@ -170,12 +177,20 @@ class And(Expression):
     def known_sizes(self) -> KnownSizes:
         return self.left.known_sizes().join(self.right.known_sizes())
 
+
+@dataclass(frozen=True, slots=True, eq=False)
+class And(_Combination):
+    """Allowed where both conditions allow."""
+
+    def bind(self, call: CallSizes) -> BoundMask:
+        return bound.conjunction(self.left.bind(call), self.right.bind(call))
+
     def __str__(self) -> str:
         return f"({self.left} & {self.right})"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Or(And):
+class Or(_Combination):
     """Allowed where at least one of the conditions allows."""
 
     def bind(self, call: CallSizes) -> BoundMask:
@@ -233,9 +248,7 @@ class Lengths(Expression):
         return "Mask.lengths_per_query" if self.per_query else "Mask.lengths"
 
     def bind(self, call: CallSizes) -> BoundMask:
-        if self.per_query:
-            return bound.Lengths(align_leading(self.name, self.lengths, call, "queries", (call.queries, 1)))
-        return bound.Lengths(align_leading(self.name, self.lengths, call, "", (1, 1)))
+        return bound.Lengths(align_leading(self.name, self.lengths, call, "queries" if self.per_query else None))
 
     def select(self, rows: Tensor, batch_axes: int | None) -> Expression:
         return Lengths(_select_rows(self.lengths, rows, self.lengths.ndim - self.per_query), self.per_query)
@@ -243,8 +256,8 @@ class Lengths(Expression):
     def extend(self, old_keys: int, new_keys: int, allowed: bool) -> Expression:
         if self.per_query:
             raise _cannot_extend(self.name, old_keys, new_keys)
-        known = torch.arange(old_keys, device=self.lengths.device) < self.lengths[..., None]
-        return Keys(known).extend(old_keys, new_keys, allowed)
+        real = torch.arange(old_keys, device=self.lengths.device) < self.lengths[..., None]
+        return Keys(real).extend(old_keys, new_keys, allowed)
 
     def to(self, device: torch.device) -> Expression:
         return Lengths(self.lengths.to(device), self.per_query)
@@ -267,6 +280,8 @@ class Keys(Expression):
         real: bool (*batch, keys); never changes.
     """
 
+    name: ClassVar[str] = "Mask.keys"
+
     real: Tensor
 
     @classmethod
@@ -275,7 +290,7 @@ class Keys(Expression):
         return cls(_copy(real))
 
     def bind(self, call: CallSizes) -> BoundMask:
-        return bound.Dense.of_constant(align_leading("Mask.keys", self.real, call, "keys", (1, call.keys)))
+        return bound.Dense.of_constant(align_leading(self.name, self.real, call, "keys"))
 
     def select(self, rows: Tensor, batch_axes: int | None) -> Expression:
         return Keys(_select_rows(self.real, rows, self.real.ndim - 1))
@@ -283,7 +298,7 @@ class Keys(Expression):
     def extend(self, old_keys: int, new_keys: int, allowed: bool) -> Expression:
         if self.real.shape[-1] != old_keys:
             raise RegardError(
-                "Mask.keys",
+                self.name,
                 got=describe(self.real),
                 needed=f"a last axis of size {old_keys}, the number of existing keys",
                 repair="Call grow each time that keys are appended.",
@@ -297,7 +312,7 @@ class Keys(Expression):
         return KnownSizes(tuple(self.real.shape[:-1]), keys=self.real.shape[-1], device=self.real.device)
 
     def __str__(self) -> str:
-        return f"Mask.keys({describe(self.real)})"
+        return f"{self.name}({describe(self.real)})"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -357,20 +372,21 @@ class Documents(Expression):
         key_ids: integer (*batch, keys).
     """
 
+    name: ClassVar[str] = "Mask.documents"
+
     query_ids: Tensor
     key_ids: Tensor
 
     def bind(self, call: CallSizes) -> BoundMask:
-        query_ids = align_leading("Mask.documents", self.query_ids, call, "queries", (call.queries, 1))
-        key_ids = align_leading("Mask.documents", self.key_ids, call, "keys", (1, call.keys))
-        return bound.SameDocument(query_ids, key_ids)
+        query_ids = align_leading(self.name, self.query_ids, call, "queries")
+        return bound.SameDocument(query_ids, align_leading(self.name, self.key_ids, call, "keys"))
 
     def select(self, rows: Tensor, batch_axes: int | None) -> Expression:
         query_ids = _select_rows(self.query_ids, rows, self.query_ids.ndim - 1)
         return Documents(query_ids, _select_rows(self.key_ids, rows, self.key_ids.ndim - 1))
 
     def extend(self, old_keys: int, new_keys: int, allowed: bool) -> Expression:
-        raise _cannot_extend("Mask.documents", old_keys, new_keys)
+        raise _cannot_extend(self.name, old_keys, new_keys)
 
     def to(self, device: torch.device) -> Expression:
         return Documents(self.query_ids.to(device), self.key_ids.to(device))
@@ -381,7 +397,7 @@ class Documents(Expression):
         return query_sizes.join(KnownSizes(tuple(key_batch), keys=keys))
 
     def __str__(self) -> str:
-        return f"Mask.documents({describe(self.query_ids)}, {describe(self.key_ids)})"
+        return f"{self.name}({describe(self.query_ids)}, {describe(self.key_ids)})"
 
 
 def _copy(tensor: Tensor) -> Tensor:

@@ -1,9 +1,7 @@
 """`Mask`: which keys each query may attend to. True always means "may attend"."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import islice, product
 from typing import Any
 
 import torch
@@ -13,12 +11,8 @@ from regard.checks import check_int, describe
 from regard.errors import RegardError
 from regard.masks import expressions
 from regard.masks.bound import BoundMask, cached
-from regard.masks.checks import CallSizes, check_bool, check_integer, check_sizes, not_a_mask
-
-# How Mask.draw draws a mask: the characters, the size of an axis that is not known, and the largest drawing.
-_ALLOWED, _FORBIDDEN = "█", "·"
-_ROW_TITLE = "queries"
-_DEFAULT_SIZE, _MAX_QUERIES, _MAX_KEYS, _MAX_PANELS = 8, 48, 96, 8
+from regard.masks.checks import CallSizes, check_bool, check_integer, check_sizes, float_repair, not_a_mask_error
+from regard.masks.drawing import draw_expression
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -41,7 +35,7 @@ class Mask:
     """
 
     _expression: expressions.Expression
-    # Bound masks of recent calls, so that the layers of a model share the tensors derived from padding.
+    # A cache: bound masks of recent calls, so that the layers of a model share the tensors derived from padding.
     _bound: dict[Any, Any] = field(default_factory=dict, init=False)
 
     def __reduce__(self) -> tuple:
@@ -51,7 +45,7 @@ class Mask:
     def __post_init__(self) -> None:
         """Raise a RegardError for `Mask(tensor)`, which would not say what True means."""
         if not isinstance(self._expression, expressions.Expression):
-            raise not_a_mask("Mask", self._expression)
+            raise not_a_mask_error("Mask", self._expression)
 
     @staticmethod
     def lengths(lengths: Tensor) -> "Mask":
@@ -68,7 +62,7 @@ class Mask:
         Raises:
             RegardError: if `lengths` is not an integer tensor.
         """
-        check_integer("Mask.lengths", lengths, "(*batch)", 0)
+        check_integer("Mask.lengths", "lengths", lengths, "(*batch)", 0)
         return Mask(expressions.Lengths.from_tensor(lengths, per_query=False))
 
     @staticmethod
@@ -84,7 +78,7 @@ class Mask:
         Raises:
             RegardError: if `lengths` is not an integer tensor with at least one axis.
         """
-        check_integer("Mask.lengths_per_query", lengths, "(*batch, queries)", 1)
+        check_integer("Mask.lengths_per_query", "lengths", lengths, "(*batch, queries)", 1)
         return Mask(expressions.Lengths.from_tensor(lengths, per_query=True))
 
     @staticmethod
@@ -160,8 +154,8 @@ class Mask:
                 2 ███·
                 3 ···█
         """
-        check_integer("Mask.documents", query_ids, "(*batch, queries)", 1)
-        check_integer("Mask.documents", key_ids, "(*batch, keys)", 1)
+        check_integer("Mask.documents", "query_ids", query_ids, "(*batch, queries)", 1)
+        check_integer("Mask.documents", "key_ids", key_ids, "(*batch, keys)", 1)
         return Mask(expressions.Documents(query_ids, key_ids))
 
     @staticmethod
@@ -204,12 +198,12 @@ class Mask:
                 2 ·██·
                 3 ··██
         """
-        for side in (left, right):
-            if side is not None and (isinstance(side, bool) or not isinstance(side, int) or side < 0):
+        for name, size in (("left", left), ("right", right)):
+            if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 0):
                 raise RegardError(
                     "Mask.window",
-                    got=f"{side!r}",
-                    needed="a number of keys, 0 or more, on each side, or None for an unbounded side",
+                    got=f"{name}={size!r}",
+                    needed=f"{name} to be a number of keys, 0 or more, or None for all keys on that side",
                     repair="Write None where other libraries write -1. To hide the key at the query's own position, "
                     "combine the mask with & ~Mask.window(0, 0).",
                 )
@@ -289,6 +283,8 @@ class Mask:
         Raises:
             RegardError: if a size is invalid or does not fit the mask.
         """
+        check_int("batch", batch, least=0)
+        check_int("heads", heads, least=0)
         return ~self.to_sdpa((batch, heads), queries, keys).reshape(batch * heads, queries, keys)
 
     def to_sdpa(self, batch: Sequence[int], queries: int, keys: int) -> Tensor:
@@ -332,7 +328,7 @@ class Mask:
         """
         if isinstance(value, Mask):
             return value
-        raise not_a_mask(argument, value)
+        raise not_a_mask_error(argument, value)
 
     def __and__(self, other: "Mask") -> "Mask":
         """Return the mask that allows what both masks allow."""
@@ -348,11 +344,11 @@ class Mask:
 
     def __rand__(self, other: object) -> "Mask":
         """Raise a RegardError for `tensor & mask`."""
-        raise not_a_mask("&", other)
+        raise not_a_mask_error("&", other)
 
     def __ror__(self, other: object) -> "Mask":
         """Raise a RegardError for `tensor | mask`."""
-        raise not_a_mask("|", other)
+        raise not_a_mask_error("|", other)
 
     def __invert__(self) -> "Mask":
         """Return the mask that allows what this mask forbids."""
@@ -377,7 +373,7 @@ class Mask:
 
     def __repr__(self) -> str:
         """Return the constructors and operators that build the mask."""
-        return f"{self._expression}"
+        return str(self._expression)
 
     def place(
         self,
@@ -463,9 +459,9 @@ class Mask:
         return isinstance(expression, expressions.Band) and expression.left is None and expression.right == 0
 
     def grow(self, old_keys: int, new_keys: int) -> "Mask":
-        """Return the mask for more keys: every query may attend to the appended keys.
+        """Return the mask for more keys.
 
-        Causal masks and windows are not changed, so they apply to the appended keys as well.
+        Padding masks allow the appended keys; causal masks and windows apply to them.
 
         Args:
             old_keys: number of keys before.
@@ -475,8 +471,8 @@ class Mask:
             The mask for `old_keys + new_keys` keys.
 
         Raises:
-            RegardError: if a number is not an int or is negative, or if the mask covers only existing keys: `keep`,
-                `drop`, `documents` and `lengths_per_query`.
+            RegardError: if a number is not an int or is negative, or if the mask covers only the existing keys, as
+                `keep`, `drop`, `documents` and `lengths_per_query` do.
         """
         for argument, number in (("old_keys", old_keys), ("new_keys", new_keys)):
             check_int(argument, number, least=0)
@@ -510,27 +506,7 @@ class Mask:
         Raises:
             RegardError: if a size is invalid or does not fit the mask.
         """
-        known, cpu = self._expression.known_sizes(), torch.device("cpu")
-        batch = known.batch if batch is None else batch
-        # Check before a missing size is derived from a given one, so that the error names the argument that was given.
-        check_sizes(batch, _DEFAULT_SIZE if queries is None else queries, _DEFAULT_SIZE if keys is None else keys)
-        queries = _first_known(queries, known.queries, keys, known.keys)
-        keys = _first_known(keys, known.keys, queries)
-        batch = tuple(batch)
-        mask = self._expression.to(cpu).bind(CallSizes(batch, queries, keys, cpu))
-        rows, cols = min(queries, _MAX_QUERIES), min(keys, _MAX_KEYS)
-        tile = mask.tile(slice(0, rows), slice(0, cols), cpu).expand(*batch, rows, cols)
-        panels = [
-            "\n".join([f"batch {index}"] * bool(batch) + _panel(tile[index]))
-            for index in islice(product(*map(range, batch)), _MAX_PANELS)
-        ]
-        left_out = {
-            "queries": queries - rows,
-            "keys": keys - cols,
-            "panels": math.prod(batch) - len(panels),
-        }
-        notes = [f"… {number} more {what}" for what, number in left_out.items() if number]
-        return "\n".join(panels + notes)
+        return draw_expression(self._expression, queries, keys, batch)
 
 
 def _check_align(argument: str, align: str | None) -> str | None:
@@ -539,8 +515,9 @@ def _check_align(argument: str, align: str | None) -> str | None:
         raise RegardError(
             argument,
             got=f"align={align!r}",
-            needed='"top_left", "lower_right" or None',
-            repair='Write align="lower_right" if the last query is at the position of the last key.',
+            needed='align to be "top_left", "lower_right" or None',
+            repair='Write align="lower_right" if the last query is at the position of the last key, or '
+            'align="top_left" if query 0 is at the position of key 0.',
         )
     return align
 
@@ -594,23 +571,5 @@ def _check_not_additive(argument: str, mask: object, shape: str, bias: str) -> N
             argument,
             got=describe(mask),
             needed=f"a boolean tensor {shape}",
-            repair=f"If it holds only 0 and -inf, pass {argument}=m != 0. Other numbers are a bias: pass bias={bias} "
-            "to the layer.",
+            repair=float_repair(f"pass {argument}=m != 0", f"pass bias={bias} to the layer"),
         )
-
-
-def _first_known(*sizes: int | None) -> int:
-    """Return the first size that is not None, or the default size."""
-    return next((size for size in sizes if size is not None), _DEFAULT_SIZE)
-
-
-def _panel(cells: Tensor) -> list[str]:
-    """Return the lines that draw one matrix, bool (queries, keys)."""
-    queries, keys = cells.shape
-    margin = len(_ROW_TITLE) + 1 + len(str(max(queries - 1, 0)))
-    ticks = "".join(f"{key:<5}" for key in range(0, keys, 5)).rstrip()
-    lines = [" " * (margin + 1) + "keys", " " * (margin + 1) + ticks]
-    for query, row in enumerate(cells.tolist()):
-        label = f"{_ROW_TITLE} {query}" if query == 0 else f"{query}"
-        lines.append(f"{label:>{margin}} " + "".join(_ALLOWED if cell else _FORBIDDEN for cell in row))
-    return lines

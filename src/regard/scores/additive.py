@@ -13,7 +13,7 @@ from regard.scores.base import PairScore, Score, align_batch, check_dim, check_d
 from regard.torch_compat import is_traced
 
 GRID = (*(step / 4 for step in range(4, 25)), 6.5, 7.0, 7.5, 8.0)
-"""Possible bounds of the activations, in steps of 1/4 up to 6 and of 1/2 up to 8."""
+"""Possible bounds of the activations: from 1 to 6 in steps of 1/4, then to 8 in steps of 1/2."""
 INITIAL_BOUND = 6.0
 # A measurement takes two small reductions on the GPU. One call in 16 is measured, which hides their cost.
 CALLS_PER_MEASUREMENT = 16
@@ -29,7 +29,8 @@ class AdditivePair(PairScore):
         query: (*batch, queries, hidden).
         key: (*batch, keys, hidden).
         weight: (*batch, 1, hidden), the vector w.
-        reach: bounds of |a| and |b| up to which a backend may approximate tanh. The score does not depend on them.
+        reach: the range (bound of |a|, bound of |b|) in which a backend may approximate tanh. The score does not depend
+            on it.
     """
 
     kind: ClassVar[str] = "additive"
@@ -58,12 +59,13 @@ class AdditivePair(PairScore):
 
 
 class ActivationRange:
-    """Bounds of the |activations| of queries and keys, measured during training.
+    """The range of activations: a bound of |Wq q| and a bound of |Wk k|, measured during training.
 
     A backend that approximates tanh needs the range of the activations before it sees the data. In evaluation the range
     must not depend on the batch, because an outlier would then change the results of other sequences in the batch. So
     the score stores the range: training updates it, evaluation uses it, and backends correct activations outside of it.
-    A measurement is read some calls later, so that no call waits for the GPU.
+    A measurement is read some calls later, so that no call waits for the GPU. The range is pickled with the score, but
+    it is not part of its state dict.
 
     Attributes:
         range: the bounds (query, key), values of `GRID`.
@@ -94,8 +96,7 @@ class ActivationRange:
             self.update(*self._pending[0].tolist())
             self._pending = None
         if self._pending is None and self._calls % CALLS_PER_MEASUREMENT == 0:
-            with torch.no_grad():
-                bounds = torch.stack([_activation_bound(query), _activation_bound(key)])
+            bounds = torch.stack([_activation_bound(query), _activation_bound(key)])
             bounds_on_cpu = torch.empty(2, device="cpu", pin_memory=True)
             bounds_on_cpu.copy_(bounds, non_blocking=True)
             event = torch.cuda.Event()
@@ -104,7 +105,12 @@ class ActivationRange:
         self._calls += 1
 
     def update(self, query: float, key: float) -> None:
-        """Set each bound to the smallest value of `GRID` that is not below the given |activation|."""
+        """Set the range to the smallest values of `GRID` that are not below the measured bounds.
+
+        Args:
+            query: bound of |Wq q|.
+            key: bound of |Wk k|.
+        """
         self.range = round_up(query), round_up(key)
 
     def __getstate__(self) -> dict:
@@ -118,7 +124,7 @@ def round_up(largest: float) -> float:
 
 
 def _activation_bound(tokens: Tensor) -> Tensor:
-    """Return a bound that the |activations| of all but 1 / TOKENS_PER_OUTLIER of the tokens keep."""
+    """Return a bound that at most one token in TOKENS_PER_OUTLIER exceeds, without gradient."""
     largest = tokens.detach().abs().amax(-1).flatten().float()
     return largest.kthvalue(largest.numel() - largest.numel() // TOKENS_PER_OUTLIER).values
 
@@ -135,7 +141,7 @@ class Additive(Score):
         hidden_dim: number of hidden units.
 
     Attributes:
-        reach: the range of |Wq q| and |Wk k|. With a large `tolerance` the GPU kernels approximate tanh inside this
+        reach: the `ActivationRange`. With a large `tolerance` the GPU kernels approximate tanh inside this
             range and correct activations outside of it. Training on a GPU updates the range, evaluation does not.
 
     Raises:
@@ -175,6 +181,7 @@ class Additive(Score):
         >>> Additive.of_projected(8, heads=2).weight.shape
         torch.Size([2, 8])
         """
+        # All draws but the last are discarded. Skipping them would change the w that a seed gives.
         score = cls(1, 1, hidden_dim)
         score.query_weight = score.key_weight = None
         if heads is not None:
@@ -193,12 +200,13 @@ class Additive(Score):
         return self._project("key", key, self.key_weight)
 
     def pair(self, query: Tensor, key: Tensor) -> AdditivePair:
-        """Return the closed form for projected queries and keys; training also measures their range."""
+        """Return the closed form for projected queries and keys; training also updates the range."""
         if self.training and torch.is_grad_enabled():
             self.reach.observe(query, key)
         return AdditivePair(query, key, align_batch(self.weight, query), self.reach.range)
 
     def _project(self, argument: str, tokens: Tensor, weight: Tensor | None) -> Tensor:
+        """Return projected tokens, or the tokens themselves without a weight, (*batch, tokens, hidden)."""
         if weight is None:
             check_dim(argument, tokens, self.hidden_dim, "Additive")
             return tokens
@@ -215,4 +223,5 @@ class Additive(Score):
 
 
 def _uniform(*shape: int) -> Tensor:
+    """Return numbers from the uniform distribution on [-1, 1] / sqrt(last size), as torch.nn.Linear draws them."""
     return (torch.rand(shape) * 2 - 1) / math.sqrt(shape[-1])

@@ -16,8 +16,9 @@ class PairScore(ABC):
     """The closed form of a score for prepared queries and keys: their tensors and the equation of a pair.
 
     All tensors have the same rank: the batch axes, each of its full size or 1, and two more. To add a closed form,
-    write a subclass with `scores` and `replace`; the backends `reference` and `blocked` can then run it. Backends with
-    kernels for a closed form recognise it by its `kind`.
+    write a subclass with `scores` and `replace`, and with `parameters` if it has tensors beside query and key; the
+    backends `reference` and `blocked` can then run it. Backends with kernels for a closed form recognise it by its
+    `kind`.
 
     Attributes:
         query: (*batch, queries, dim).
@@ -52,6 +53,9 @@ class PairScore(ABC):
             key: (*batch, keys, dim).
             *parameters: new values for the tensors of `parameters()`, in the same order; without them the old values
                 are kept.
+
+        Returns:
+            A new closed form of the same class.
         """
 
     def parameters(self) -> tuple[Tensor, ...]:
@@ -63,14 +67,17 @@ class PairScore(ABC):
         return self.replace(change(self.query), change(self.key), *map(change, self.parameters()))
 
     def elements(self) -> int:
-        """Return the number of elements that the textbook implementation stores for each pair."""
+        """Return how many numbers the reference materialises for each pair; by default dim, as for q - k."""
         return self.query.shape[-1]
 
     def _tokens(self, rows: Rows | None) -> tuple[Tensor, Tensor]:
         """Return the selected queries and all keys, in the accumulation dtype."""
         dtype = accumulation_dtype(self.query.dtype)
-        query = self.query if rows is None else self.query[..., rows, :]
-        return query.to(dtype), self.key.to(dtype)
+        return self._queries(rows).to(dtype), self.key.to(dtype)
+
+    def _queries(self, rows: Rows | None) -> Tensor:
+        """Return the selected queries, or all of them for None."""
+        return self.query if rows is None else self.query[..., rows, :]
 
 
 @dataclass(slots=True, eq=False)
@@ -90,8 +97,7 @@ class CallablePair(PairScore):
     def scores(self, rows: Rows | None = None, allowed: Tensor | None = None) -> Tensor:
         """Return the scores that the function computes."""
         del allowed
-        query = self.query if rows is None else self.query[..., rows, :]
-        return self.function(query, self.key).to(accumulation_dtype(self.query.dtype))
+        return self.function(self._queries(rows), self.key).to(accumulation_dtype(self.query.dtype))
 
     def replace(self, query: Tensor, key: Tensor, *parameters: Tensor) -> Self:
         """Return the same function with other tokens."""
@@ -143,7 +149,8 @@ class Score(nn.Module, ABC):
     def sink_logits(self) -> Tensor | None:
         """Return the logits of the attention sink, (heads,), or None if the score has no sink.
 
-        An attention sink is one more key, allowed for every query, whose value is 0.
+        An attention sink is one extra key with its own logit and value 0, so that the weights of a query sum to less
+        than 1.
         """
         return None
 
@@ -154,45 +161,77 @@ class Score(nn.Module, ABC):
         Args:
             query: (*batch, queries, dim), returned by `prepare_query`.
             key: (*batch, keys, dim), returned by `prepare_key`.
+
+        Returns:
+            The tensors and the equation of each pair, which a backend computes.
         """
 
 
-def check_equal_dims(query: Tensor, key: Tensor, score: str) -> None:
-    """Raise a RegardError unless the last axes of queries and keys have equal sizes."""
+def check_equal_dims(query: Tensor, key: Tensor, score_name: str) -> None:
+    """Raise unless the last axes of queries and keys have equal sizes.
+
+    Args:
+        query: (*batch, queries, query_dim).
+        key: (*batch, keys, key_dim).
+        score_name: name of the score for the error message.
+
+    Raises:
+        RegardError: if query_dim and key_dim differ.
+    """
     if query.shape[-1] != key.shape[-1]:
         raise RegardError(
             "key",
             got=f"dim {key.shape[-1]}, while query has dim {query.shape[-1]}",
-            needed=f"equal last axes, because {score} compares query and key entry by entry",
+            needed=f"equal last axes, because {score_name} combines entry i of the query with entry i of the key",
             repair="Use Bilinear or Additive, which accept query and key of different sizes, or project one of them.",
         )
 
 
-def check_dim(argument: str, tensor: Tensor, dim: int, score: str) -> None:
-    """Raise a RegardError unless the last axis of the tokens has the size for which the score was built."""
-    if tensor.shape[-1] != dim:
+def check_dim(argument: str, tokens: Tensor, dim: int, score_name: str) -> None:
+    """Raise unless the last axis of the tokens has the size for which the score was built.
+
+    Args:
+        argument: name of the argument for the error message, "query" or "key".
+        tokens: (*batch, tokens, _).
+        dim: the size that is needed.
+        score_name: name of the score for the error message.
+
+    Raises:
+        RegardError: if the last axis has another size.
+    """
+    if tokens.shape[-1] != dim:
         raise RegardError(
             argument,
-            got=f"dim {tensor.shape[-1]}",
-            needed=f"dim {dim}, for which this {score} was built",
-            repair=f"Build the {score} for dim {tensor.shape[-1]}, or pass a {argument} with dim {dim}.",
+            got=f"dim {tokens.shape[-1]}",
+            needed=f"dim {dim}, for which this {score_name} was built",
+            repair=f"Build the {score_name} for dim {tokens.shape[-1]}, or pass a {argument} with dim {dim}.",
         )
 
 
-def check_dtype(argument: str, tokens: Tensor, parameter: Tensor, score: str) -> None:
-    """Raise a RegardError unless tokens have the dtype and device of a parameter, or autocast converts both."""
+def check_dtype(argument: str, tokens: Tensor, parameter: Tensor, score_name: str) -> None:
+    """Raise unless tokens and a parameter have one device and one dtype, or dtypes that autocast converts.
+
+    Args:
+        argument: name of the argument for the error message, "query" or "key".
+        tokens: (*batch, tokens, dim).
+        parameter: a parameter of the score.
+        score_name: name of the score for the error message.
+
+    Raises:
+        RegardError: if the dtypes differ and autocast does not convert both, or if the devices differ.
+    """
     if tokens.dtype != parameter.dtype and not (is_cast_by_autocast(tokens) and is_cast_by_autocast(parameter)):
         raise RegardError(
             argument,
-            got=f"{describe(tokens)}",
-            needed=f"{parameter.dtype}, the dtype of the parameters of this {score}",
+            got=describe(tokens),
+            needed=f"{parameter.dtype}, the dtype of the parameters of this {score_name}",
             repair=f"Convert the score with score.to({tokens.dtype}), or convert the {argument}.",
         )
     if tokens.device != parameter.device:
         raise RegardError(
             argument,
-            got=f"{describe(tokens)}",
-            needed=f"{parameter.device}, the device of the parameters of this {score}",
+            got=describe(tokens),
+            needed=f"{parameter.device}, the device of the parameters of this {score_name}",
             repair=f'Move the score with score.to("{tokens.device}"), or move the {argument}.',
         )
 

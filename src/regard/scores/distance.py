@@ -17,13 +17,16 @@ from regard.scores.base import PairScore, Score, align_batch, check_equal_dims
 from regard.scores.kernels import KERNELS, Kernel
 from regard.torch_compat import in_transform, is_plain_tensor
 
-Bandwidth = float | Sequence[float] | Tensor
-"""What a `bandwidth` argument accepts: one number, a sequence of numbers or a tensor."""
+Bandwidth = float | Sequence[float] | np.ndarray | Tensor
+"""What a `bandwidth` argument accepts: one number, a sequence of numbers, an array or a tensor."""
 
 
 @dataclass(slots=True, eq=False)
 class DistancePair(PairScore):
     """log f(|q - k| / width) for a radial kernel f (eq. 5 and 6).
+
+    The width is the bandwidth of the score if all dimensions share it. A bandwidth per dimension divides the tokens
+    instead, and the width is 1.
 
     Attributes:
         width: (*batch, queries or 1, 1), in the accumulation dtype.
@@ -82,16 +85,16 @@ class RadialScore(Score):
                 repair=f"A {type(self).__name__} kernel is flat, so its bandwidth has no gradient. Choose it by "
                 "cross-validation.",
             )
-        checked = _check_bandwidth(bandwidth)
-        self._number = checked if isinstance(checked, float) and not learnable else None
+        parsed = _parse_bandwidth(bandwidth)
+        self._number = parsed if isinstance(parsed, float) and not learnable else None
         if learnable:
-            self.log_bandwidth = nn.Parameter(torch.as_tensor(checked, dtype=torch.get_default_dtype()).log())
-        elif isinstance(checked, Tensor):
-            self.register_buffer("fixed_bandwidth", checked)
+            self.log_bandwidth = nn.Parameter(torch.as_tensor(parsed, dtype=torch.get_default_dtype()).log())
+        elif isinstance(parsed, Tensor):
+            self.register_buffer("fixed_bandwidth", parsed)
 
     @property
     def bandwidth(self) -> float | Tensor:
-        """The current bandwidth, which is always positive."""
+        """The current bandwidth, which is positive unless it underflows to 0 in its dtype."""
         if self._number is not None:
             return self._number
         return self.log_bandwidth.exp() if "log_bandwidth" in self._parameters else self.fixed_bandwidth
@@ -112,19 +115,28 @@ class RadialScore(Score):
         return self._rescale("key", key)
 
     def pair(self, query: Tensor, key: Tensor) -> DistancePair:
-        """Return the closed form; a bandwidth shared by all dimensions is its width, so that tokens are not rounded."""
+        """Return the closed form.
+
+        A bandwidth that all dimensions share becomes the width. Dividing the tokens by it would round them.
+
+        Args:
+            query: (*batch, queries, dim), returned by `prepare_query`.
+            key: (*batch, keys, dim), returned by `prepare_key`.
+
+        Returns:
+            The closed form, whose width is positive and finite.
+        """
         check_equal_dims(query, key, type(self).__name__)
         bandwidth = self.bandwidth
-        # Under autocast, one of them may be the output of a layer in half precision.
+        # Under autocast, query and key may have two dtypes: the output of a linear layer is in half precision.
         token_dtype = torch.promote_types(query.dtype, key.dtype)
         query, key = query.to(token_dtype), key.to(token_dtype)
         dtype = accumulation_dtype(token_dtype)
-        # If the width underflowed to 0, the distance 0 of equal tokens would give 0 / 0.
-        smallest, largest = torch.finfo(dtype).tiny, torch.finfo(dtype).max
         if isinstance(bandwidth, Tensor) and not _is_per_dimension(bandwidth):
-            width = align_batch(bandwidth.reshape(bandwidth.shape or (1,)), query)
-            return DistancePair(query, key, width.to(dtype).clamp(smallest, largest), self.kernel)
-        width = 1.0 if isinstance(bandwidth, Tensor) else min(max(bandwidth, smallest), largest)
+            width = align_batch(_clamp(bandwidth.reshape(bandwidth.shape or (1,)), dtype), query)
+            return DistancePair(query, key, width, self.kernel)
+        limits = torch.finfo(dtype)
+        width = 1.0 if isinstance(bandwidth, Tensor) else min(max(bandwidth, limits.tiny), limits.max)
         return DistancePair(query, key, query.new_full((1,) * query.ndim, width, dtype=dtype), self.kernel)
 
     def _rescale(self, argument: str, tokens: Tensor) -> Tensor:
@@ -139,7 +151,7 @@ class RadialScore(Score):
                 needed="one bandwidth per dimension in the last axis, or a last axis of size 1",
                 repair="For one bandwidth per head, give the bandwidth the shape (heads, 1).",
             )
-        divisor = align_batch(bandwidth.to(accumulation_dtype(tokens.dtype)), tokens)
+        divisor = align_batch(_clamp(bandwidth, accumulation_dtype(tokens.dtype)), tokens)
         return (tokens / divisor).to(tokens.dtype)
 
     def extra_repr(self) -> str:
@@ -153,7 +165,8 @@ class RadialScore(Score):
 class SquaredDistance(RadialScore):
     """The negative squared distance -|q - k|^2 (eq. 6).
 
-    Its softmax equals the softmax of 2 q'k - |k|^2. For another bandwidth use `Gaussian`.
+    Its softmax equals the softmax of 2 q'k - |k|^2. `Gaussian(0.5**0.5)` is the same score up to rounding; use
+    `Gaussian` for another bandwidth.
 
     >>> import regard, torch
     >>> x = torch.tensor([[0.0], [2.0]])
@@ -240,16 +253,30 @@ class CosineKernel(RadialScore):
 
 
 def _is_per_dimension(bandwidth: Tensor) -> bool:
+    """Return whether the last axis has one bandwidth for each dimension, and not one for all of them."""
     return bandwidth.ndim > 0 and bandwidth.shape[-1] != 1
 
 
-def _check_bandwidth(bandwidth: Bandwidth) -> float | Tensor:
-    """Return the checked bandwidth: a float for a number, float64 for a sequence, the same dtype for a float tensor.
+def _clamp(bandwidth: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return a bandwidth in a dtype, kept positive and finite: a bandwidth of 0 would give 0 / 0 for equal tokens."""
+    limits = torch.finfo(dtype)
+    return bandwidth.to(dtype).clamp(limits.tiny, limits.max)
+
+
+def _parse_bandwidth(bandwidth: Bandwidth) -> float | Tensor:
+    """Check a `bandwidth` argument and convert it.
+
+    Args:
+        bandwidth: a number, a sequence, an array or a tensor.
+
+    Returns:
+        A float for a number; a copy in the same dtype for a floating-point tensor; a float64 tensor for an integer
+        tensor, a sequence or an array.
 
     Raises:
         RegardError: if a bandwidth is not positive and finite, or if a tensor requires a gradient.
     """
-    checked: float | Tensor | None = None
+    parsed: float | Tensor | None = None
     if isinstance(bandwidth, Tensor) and bandwidth.requires_grad:
         raise RegardError(
             "bandwidth",
@@ -258,15 +285,15 @@ def _check_bandwidth(bandwidth: Bandwidth) -> float | Tensor:
             repair="Pass learnable=True and the initial value of the bandwidth.",
         )
     if isinstance(bandwidth, Tensor):
-        checked = bandwidth.detach().clone() if bandwidth.is_floating_point() else bandwidth.double()
+        parsed = bandwidth.detach().clone() if bandwidth.is_floating_point() else bandwidth.double()
     elif isinstance(bandwidth, Real):
-        with contextlib.suppress(OverflowError):
-            checked = None if isinstance(bandwidth, bool) else float(bandwidth)
+        with contextlib.suppress(OverflowError):  # an integer larger than the largest float
+            parsed = None if isinstance(bandwidth, bool) else float(bandwidth)
     elif isinstance(bandwidth, Sequence | np.ndarray) and not isinstance(bandwidth, str):
-        with contextlib.suppress(TypeError, ValueError, RuntimeError):
-            checked = torch.as_tensor(bandwidth, dtype=torch.float64)
-    if checked is not None and _is_positive(checked):
-        return checked
+        with contextlib.suppress(TypeError, ValueError, RuntimeError, OverflowError):
+            parsed = torch.tensor(bandwidth, dtype=torch.float64)  # as_tensor would share the memory of an array
+    if parsed is not None and _is_positive(parsed):
+        return parsed
     raise RegardError(
         "bandwidth",
         got=repr(bandwidth)[:80],
@@ -276,6 +303,7 @@ def _check_bandwidth(bandwidth: Bandwidth) -> float | Tensor:
 
 
 def _is_positive(bandwidth: float | Tensor) -> bool:
+    """Return whether there is a bandwidth and, if its values can be read, all are positive and finite."""
     if isinstance(bandwidth, float):
         return 0 < bandwidth < math.inf
     if not _has_readable_values(bandwidth):

@@ -12,6 +12,9 @@ from regard.checks import Rows, check_int
 from regard.errors import RegardError
 from regard.scores.base import PairScore, Score, align_batch, check_dim, check_dtype, check_equal_dims
 
+SCALE_REPAIR = "Pass a Python float. For a learnable scale, scale the projections of query and key."
+"""How to fix a scale that is not a finite number."""
+
 
 @dataclass(slots=True, eq=False)
 class DotPair(PairScore):
@@ -39,7 +42,7 @@ class DotPair(PairScore):
         return type(self)(query, key, self.scale, self.softcap)
 
     def elements(self) -> int:
-        """Return 1, because the textbook implementation stores only the score of each pair."""
+        """Return 1, because the reference materialises only the score of each pair."""
         return 1
 
 
@@ -49,8 +52,8 @@ class ScaledDot(Score):
     Args:
         scale: factor of the dot products; None for 1 / sqrt(dim).
         softcap: keeps the scores inside (-softcap, softcap), as softcap * tanh(score / softcap); None for no cap.
-        sink: number of heads that get an attention sink, a learnable logit whose share of the weights goes to no key;
-            None for no sink. The heads are the last batch axis of a call.
+        sink: number of heads that get an attention sink, one extra key with a learnable logit and value 0, so that the
+            weights of a query sum to less than 1; None for no sink. The heads are the last batch axis of a call.
 
     Raises:
         RegardError: if `scale` is not finite, `softcap` is not positive, or `sink` is not a positive integer.
@@ -65,7 +68,8 @@ class ScaledDot(Score):
     def __init__(self, scale: float | None = None, softcap: float | None = None, sink: int | None = None) -> None:
         """Initialise the sink, if there is one, with zeros."""
         super().__init__()
-        check_finite("scale", scale)
+        if scale is not None:
+            check_finite("scale", scale)
         check_softcap(softcap)
         self.scale = None if scale is None else float(scale)
         self.softcap = None if softcap is None else float(softcap)
@@ -75,11 +79,10 @@ class ScaledDot(Score):
 
     def pair(self, query: Tensor, key: Tensor) -> DotPair:
         """Return the closed form of the scaled dot product."""
-        dim, scale = query.shape[-1], self.scale
-        if dim != key.shape[-1]:
-            check_equal_dims(query, key, type(self).__name__)
+        check_equal_dims(query, key, type(self).__name__)
+        scale = self.scale
         if scale is None:
-            scale = 1.0 / math.sqrt(max(dim, 1))
+            scale = 1.0 / math.sqrt(max(query.shape[-1], 1))  # dim may be 0
         return DotPair(query, key, scale, self.softcap)
 
     def sink_logits(self) -> Tensor | None:
@@ -109,7 +112,8 @@ def is_plain_scaled_dot(score: object) -> TypeGuard[ScaledDot]:
 class Cosine(Score):
     """The cosine similarity scale * q'k / (|q| |k|).
 
-    The cosine of a zero vector and any other vector is 0, and its gradient is 0.
+    The cosine of a zero vector and any other vector is 0. Its gradient is finite: the norm of a zero vector counts as a
+    constant 1.
 
     Args:
         scale: inverse temperature. Cosines lie in [-1, 1], so that with scale 1 the weights are nearly uniform.
@@ -126,8 +130,6 @@ class Cosine(Score):
     def __init__(self, scale: float = 1.0) -> None:
         """Set the scale."""
         super().__init__()
-        if scale is None:
-            raise RegardError("scale", got="None", needed="a finite number", repair="Pass 1.0 for plain cosines.")
         check_finite("scale", scale)
         self.scale = float(scale)
 
@@ -175,7 +177,8 @@ class Bilinear(Score):
         super().__init__()
         check_int("query_dim", query_dim)
         check_int("key_dim", key_dim)
-        check_finite("scale", scale)
+        if scale is not None:
+            check_finite("scale", scale)
         shape = (query_dim, key_dim)
         if heads is not None:
             check_int("heads", heads)
@@ -211,9 +214,9 @@ class Bilinear(Score):
 
 def _normalize(tokens: Tensor) -> Tensor:
     """Return tokens divided by their norms; zero vectors stay 0."""
-    # Dividing by the largest entry first prevents overflow and underflow of |x|^2. The division cancels in the result.
-    if tokens.shape[-1] == 0:
+    if tokens.shape[-1] == 0:  # an empty axis has no largest entry
         return tokens
+    # Dividing by the largest entry first prevents overflow and underflow of |x|^2. The division cancels in the result.
     largest = tokens.detach().abs().amax(-1, keepdim=True)
     tokens = tokens / largest.masked_fill(largest == 0, 1.0)
     squared = tokens.square().sum(-1, keepdim=True)
@@ -221,6 +224,7 @@ def _normalize(tokens: Tensor) -> Tensor:
 
 
 def _is_finite(number: Real) -> bool:
+    """Return whether a number is a finite float, or can be converted to one."""
     try:
         return math.isfinite(number)
     except OverflowError:  # an integer larger than the largest float
@@ -228,25 +232,32 @@ def _is_finite(number: Real) -> bool:
 
 
 def check_softcap(softcap: float | None) -> None:
-    """Raise a RegardError unless `softcap` is a positive finite number or None."""
-    check_finite("softcap", softcap)
-    if softcap is not None and softcap <= 0:
-        raise RegardError(
-            "softcap",
-            got=repr(softcap),
-            needed="a positive number, or None for no cap",
-            repair="Pass the bound of the scores, for example 50.0.",
-        )
+    """Raise unless `softcap` is a positive finite number or None.
 
+    Args:
+        softcap: the value to check.
 
-def check_finite(argument: str, number: object) -> None:
-    """Raise a RegardError unless `number` is a finite real number or None."""
-    if number is None:
+    Raises:
+        RegardError: if it is neither.
+    """
+    if softcap is None:
         return
+    repair = "Pass the bound of the scores, for example 50.0."
+    check_finite("softcap", softcap, repair)
+    if softcap <= 0:
+        raise RegardError("softcap", got=repr(softcap), needed="a positive number, or None for no cap", repair=repair)
+
+
+def check_finite(argument: str, number: object, repair: str = SCALE_REPAIR) -> None:
+    """Raise unless `number` is a finite real number.
+
+    Args:
+        argument: name of the argument for the error message.
+        number: the value to check.
+        repair: how to fix the call; by default for a scale.
+
+    Raises:
+        RegardError: if `number` is not a real number, is a bool, or is not finite.
+    """
     if isinstance(number, bool) or not isinstance(number, Real) or not _is_finite(number):
-        raise RegardError(
-            argument,
-            got=repr(number),
-            needed="a finite number",
-            repair="Pass a Python float. For a learnable scale, scale the projections of query and key.",
-        )
+        raise RegardError(argument, got=repr(number), needed="a finite number", repair=repair)

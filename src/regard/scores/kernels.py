@@ -1,11 +1,13 @@
 """Radial kernels and their properties: log f, slope, support, roughness, variance, polynomial and square (eq. 5).
 
-A kernel f is used as the score log f, which is minus infinity outside the support. Since softmax(log f) = f / sum f,
-eq. 4 is a special case of eq. 3. Log f is a function of z = d^2, where d = |q - k| / width. The backward passes of the
-backends use the slope d log f / dz. Both functions have finite gradients at z = 0 and at the edge of the support, where
-automatic differentiation of the formula does not.
+A kernel f(d) with d = |q - k| / width is used as the score log f, which is minus infinity outside the support. Since
+softmax(log f) = f / sum f, eq. 4 is a special case of eq. 3. The functions of this file take z = d^2 and compute
+g(z) = f(sqrt(z)). The backward passes of the backends use the slope d log g / dz.
 
-A NaN distance gives a NaN log f and a NaN slope. All conditions test whether a pair is outside the support or at the
+Where f has a kink at d = 0, g'(0) is infinite. At z = 0 and at the edge of the support, log g and its slope here have
+finite gradients, which automatic differentiation of the formulas does not.
+
+A NaN distance gives a NaN log g and a NaN slope. All conditions test whether a pair is outside the support or at the
 kink. A comparison with NaN is False, so NaN goes through the formula for pairs inside the support.
 
 To add a kernel, write a subclass, add it to `KERNELS`, and add a class with its name to `scores/distance.py`.
@@ -20,7 +22,9 @@ from torch import Tensor
 
 
 class Kernel(ABC):
-    """A radial kernel f with f(0) = 1.
+    """A radial kernel f with f(0) = 1, computed as g(z) = f(sqrt(z)).
+
+    Only `regard.regression` uses `is_edge_inside`, `roughness`, `variance`, `polynomial` and `square`.
 
     Attributes:
         name: name of the kernel and of its score.
@@ -52,18 +56,18 @@ class Kernel(ABC):
             dtype: the dtype of queries and keys.
 
         Returns:
-            log f, minus infinity outside the support; the shape of `squared`.
+            log f(|q - k| / width), minus infinity outside the support; the shape of `squared`.
         """
         del dtype
         return self.log_of_ratio(ratio(squared, width))
 
     @abstractmethod
     def log_of_ratio(self, z: Tensor) -> Tensor:
-        """Return log f as a function of z = d^2; twice differentiable wherever f is."""
+        """Return log g(z); twice differentiable wherever g is."""
 
     @abstractmethod
     def slope(self, z: Tensor) -> Tensor:
-        """Return d log f / dz inside the support, and 0 outside of it and where f has a kink."""
+        """Return d log g / dz inside the support, and 0 outside of it and where f has a kink."""
 
     def initial_bandwidth(self, dim: int) -> float:
         """Return an initial bandwidth for a layer with tokens of size `dim`.
@@ -123,19 +127,19 @@ class TaperedKernel(Kernel):
 
     @abstractmethod
     def values(self, z: Tensor) -> Tensor:
-        """Return f(z) for z in [0, 1)."""
+        """Return g(z) for z in [0, 1)."""
 
     @abstractmethod
     def derivative(self, z: Tensor) -> Tensor:
-        """Return f'(z) for z in [0, 1)."""
+        """Return g'(z) for z in [0, 1), and 0 where f has a kink."""
 
     def log_of_ratio(self, z: Tensor) -> Tensor:
-        """Return log f inside the support and minus infinity outside of it, where the gradient is 0 and not NaN."""
+        """Return log g inside the support and minus infinity outside of it, where the gradient is 0 and not NaN."""
         outside, values = self._support(z)
         return torch.where(outside, -math.inf, values.log())
 
     def slope(self, z: Tensor) -> Tensor:
-        """Return f' / f inside the support and 0 outside of it."""
+        """Return g' / g inside the support and 0 outside of it."""
         outside, values = self._support(z)
         return torch.where(outside, 0.0, self.derivative(torch.where(outside, 0.0, z)) / values)
 
@@ -144,7 +148,7 @@ class TaperedKernel(Kernel):
         return 2 * math.sqrt(dim)
 
     def _support(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """Return which pairs are outside the support, and f(z), which is replaced by 1 for them."""
+        """Return which pairs are outside the support, and g(z), which is replaced by 1 for them."""
         outside = z >= 1
         values = self.values(torch.where(outside, 0.0, z))
         outside = outside | (values <= 0)
@@ -277,8 +281,8 @@ def ratio(squared: Tensor, width: Tensor) -> Tensor:
 
 
 def _zero_or_nan(z: Tensor) -> Tensor:
-    """Return 0, or NaN where z is NaN. It is a function of z, so that the gradient of z is 0 and not None."""
-    return z.clamp(0.0, 0.0)
+    """Return 0, or NaN where z is NaN. The result depends on z, so that the gradient of z is 0 and not None."""
+    return torch.where(z.isnan(), z, 0.0)
 
 
 def _root(z: Tensor) -> Tensor:
@@ -305,4 +309,4 @@ KERNELS: dict[str, Kernel] = {
         Cosine(),
     )
 }
-"""Name -> kernel."""
+"""All kernels, by name."""

@@ -62,8 +62,8 @@ def score_by_name(name: str) -> Score:
         raise RegardError(
             "score",
             got=repr(name),
-            needed="a name of a score without sizes",
-            repair=f"This score has parameters: build regard.scores.{SIZED_SCORES[name]} and pass it.",
+            needed="the name of a score that has no parameters, or a score",
+            repair=f"Build regard.scores.{SIZED_SCORES[name]} and pass it.",
         )
     if name not in SHARED_SCORES:
         raise RegardError(
@@ -75,9 +75,24 @@ def score_by_name(name: str) -> Score:
     return SHARED_SCORES[name]
 
 
+def new_score(name: str) -> Score:
+    """Return a new instance of the score with this name, which shares nothing with other callers.
+
+    Args:
+        name: a key of `NAMED_SCORES`.
+
+    Returns:
+        The score, with bandwidth 1 if it has a bandwidth.
+
+    Raises:
+        RegardError: as for `score_by_name`.
+    """
+    return type(score_by_name(name))()
+
+
 def check_score(score: object) -> None:
     """Raise a RegardError unless `score` is a string, a Score or a callable other than a class."""
-    if isinstance(score, type) or not (isinstance(score, str | Score) or callable(score)):
+    if isinstance(score, type) or not (isinstance(score, str) or callable(score)):
         raise RegardError(
             "score",
             got=f"{score!r:.80}",

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from regard.checks import check_int
 from regard.errors import RegardError
 from regard.scores.base import PairScore, Score
-from regard.scores.names import score_by_name
+from regard.scores.names import new_score
 
 
 class Rotary(Score):
@@ -41,9 +41,12 @@ class Rotary(Score):
             )
         if isinstance(base, bool) or not isinstance(base, int | float) or not 0 < base < float("inf"):
             raise RegardError(
-                "base", got=repr(base), needed="a positive finite number", repair="The usual base is 10000."
+                "base",
+                got=repr(base),
+                needed="a positive finite number",
+                repair="Pass base=10000.0, the usual value.",
             )
-        self.score = type(score_by_name(score))() if isinstance(score, str) else score
+        self.score = new_score(score) if isinstance(score, str) else score
         self.base = base
 
     @property
@@ -79,7 +82,7 @@ class Rotary(Score):
                 argument,
                 got=f"dim {dim}",
                 needed="an even dim, because rotary positions rotate pairs of entries",
-                repair="Choose an even head_dim.",
+                repair="Pass tokens with an even last axis (head_dim in a layer).",
             )
         exponents = torch.arange(0, dim, 2, device=tokens.device, dtype=torch.float64) / dim
         positions = torch.arange(first, first + num_tokens, device=tokens.device, dtype=torch.float64)
@@ -122,9 +125,13 @@ class Alibi(nn.Module):
 
         Args:
             device: device of the result; None for torch's default device.
+
+        Returns:
+            The slopes, all positive.
         """
         power_of_two = 2 ** (self.heads.bit_length() - 1)
         head = torch.arange(1, self.heads + 1, device=device, dtype=torch.float32)
+        # With n = power_of_two, head n + j has slope 2j - 1 of 2n heads: 2^(-8 (2j - 1) / 2n) = 2^(-8 (j - 1/2) / n).
         exponent = torch.where(head <= power_of_two, head, head - power_of_two - 0.5) * (-8 / power_of_two)
         return torch.exp2(exponent)
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention import Attended, merge
-from regard.attention.prepare import Options, checked_callable, to_autocast, to_problem, under_autocast
+from regard.attention.prepare import Options, add_result_check, cast_for_autocast, keep_autocast, to_problem
 from regard.backends.base import Bias, Problem
 from regard.checks import common_batch
 from regard.errors import RegardError
@@ -17,7 +17,7 @@ from regard.scores.base import CallablePair, PairScore, Score
 from regard.scores.names import ScoreLike, check_score, score_by_name
 from regard.sharding.exchange import Route, ShardedProblem, run
 from regard.sharding.layout import Layout
-from regard.sharding.traffic import choose_moving, count_bytes, count_hops
+from regard.sharding.traffic import choose_travel, count_bytes, count_hops
 
 if TYPE_CHECKING:
     from regard.sharding.ring import Group
@@ -40,12 +40,12 @@ def attend(
     travel: str = "auto",
     backend: str = "auto",
 ) -> Tensor:
-    """Return the output of this rank's queries over the keys of all ranks, as `regard.attend` on the whole sequences.
+    """Attend from this rank's queries to the keys of all ranks.
 
-    Each rank holds some tokens of the sequences. All ranks of the group must call this function with the same options,
-    and if one rank runs the backward pass, all must. Either keys and values are sent around the ranks, or queries are
-    sent around and their results return. No rank ever holds all keys. The backward pass sends all tensors around once
-    more. Dropout is not supported.
+    Each rank holds some tokens of the sequences. Joined, the outputs of all ranks are the output of `regard.attend` for
+    the whole sequences. All ranks of the group must call this function with the same options, and if one rank runs the
+    backward pass, all must. Either keys and values travel around the ranks, or queries travel and their results return.
+    No rank ever holds all keys. In the backward pass all tensors travel once more. Dropout is not supported.
 
     Gradients of query, key and value are those of the sum of the losses of all ranks. Gradients of a score's parameters
     and of a bias are this rank's share. Sum them over the ranks, as for every parameter that all ranks hold;
@@ -63,7 +63,7 @@ def attend(
         bias: as for `regard.attend`, on positions of the whole sequences: a tensor that broadcasts to (*batch, all
             queries, all keys), or a callable of positions.
         tolerance: as for `regard.attend`.
-        travel: what is sent around: "keys" (with values), "queries", or "auto" for fewer bytes.
+        travel: what travels around the ranks: "keys" (with values), "queries", or "auto" for fewer bytes.
         backend: "auto", or the name of the backend that must run each block.
 
     Returns:
@@ -81,20 +81,20 @@ def attend(
     True
     >>> distributed.destroy_process_group()
     """
-    return pool_shards(
+    return attend_shards(
         (query, key, value),
         score,
         Options(mask, bias, tolerance=tolerance),
         group=group,
         order=order,
-        project=partial(_cast_to_autocast, score),
+        project=partial(_cast_tokens, score),
         make_problem=to_problem,
         travel=travel,
         backend=backend,
     )
 
 
-def pool_shards(
+def attend_shards(
     tokens: tuple[Tensor, Tensor, Tensor],
     score: ScoreLike,
     options: Options,
@@ -127,21 +127,21 @@ def pool_shards(
     """
     biases = (options.bias, options.layer_bias)
     texts = {
-        "score": _describe(score),
+        "score": _describe_option(score),
         "mask": f"{options.mask}",
         "travel": f"{travel}",
-        "bias": " and ".join(_describe(bias) for bias in biases if bias is not None) or "None",
+        "bias": " and ".join(_describe_option(bias) for bias in biases if bias is not None) or "None",
         "backend": f"{backend}",
     }
     layout = Layout.gather(group, order, *tokens, texts)
-    pair, value, sink = _prepare(layout, *project(*tokens), score)
+    pair, value, sink = _prepare_shard(layout, *project(*tokens), score)
     problem = problem_on_shards(layout, make_problem, pair, value, sink, options)
     sink, problem = problem.sink, problem._replace(sink=None)
     parameters = callable_parameters(problem, score, biases)
     hops = count_hops(problem.mask, layout.query_spans, layout.key_spans)
-    moving = choose_moving(count_bytes(layout, problem), hops, travel, backward=torch.is_grad_enabled())
-    record = run(ShardedProblem(layout, problem, backend), Route(moving, hops[moving]), parameters)
-    return record.output if sink is None else _add_sink(record, problem, sink)
+    travel = choose_travel(count_bytes(layout, problem), hops, travel, backward=torch.is_grad_enabled())
+    record = run(ShardedProblem(layout, problem, backend), Route(travel, hops[travel]), parameters)
+    return record.output if sink is None else _merge_sink(record, problem, sink)
 
 
 def problem_on_shards(
@@ -221,13 +221,13 @@ def callable_parameters(problem: Problem, score: object, biases: Sequence[object
     return tuple(found.values())
 
 
-def _cast_to_autocast(score: ScoreLike, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _cast_tokens(score: ScoreLike, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the tokens in the dtypes that autocast gives them in `regard.attend`."""
     score = score_by_name(score) if isinstance(score, str) else score
-    return to_autocast(query, score), to_autocast(key, score), to_autocast(value)
+    return cast_for_autocast(query, score), cast_for_autocast(key, score), cast_for_autocast(value)
 
 
-def _prepare(
+def _prepare_shard(
     layout: Layout, query: Tensor, key: Tensor, value: Tensor, score: ScoreLike
 ) -> tuple[PairScore, Tensor, Tensor | None]:
     """Return the pair score of this rank's prepared tokens, the values, and the logits of the score's sink."""
@@ -237,11 +237,11 @@ def _prepare(
         query = layout.prepare_query(score.prepare_query, query)
         return score.pair(query, layout.prepare_key(score.prepare_key, key)), value, score.sink_logits()
     check_score(score)
-    function = under_autocast(score, query.device)
-    return CallablePair(query, key, checked_callable(function, common_batch(query, key, value))), value, None
+    function = keep_autocast(score, query.device)
+    return CallablePair(query, key, add_result_check(function, common_batch(query, key, value))), value, None
 
 
-def _add_sink(record: Attended, problem: Problem, sink: Tensor) -> Tensor:
+def _merge_sink(record: Attended, problem: Problem, sink: Tensor) -> Tensor:
     """Return the output with the sink, which is merged once, as the record of a call without keys."""
     pair = problem.pair
     pair = pair.replace(pair.query, pair.key[..., :0, :], *pair.parameters())
@@ -249,7 +249,7 @@ def _add_sink(record: Attended, problem: Problem, sink: Tensor) -> Tensor:
     return merge([record, Attended(sink_record.output, sink_record.log_mass)]).output
 
 
-def _describe(argument: object) -> str:
+def _describe_option(argument: object) -> str:
     """Describe a score or a bias by its type, its shape and what is trainable, which must be equal on all ranks."""
     if isinstance(argument, Tensor):
         return f"a tensor {tuple(argument.shape)}" + " that requires a gradient" * argument.requires_grad
@@ -279,6 +279,7 @@ def _call_once(argument: str, device: torch.device, function: Callable[..., Tens
 
 
 def _random_state(device: torch.device) -> Tensor:
+    """Return the state of torch's random number generator of a device."""
     return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
 
 
@@ -297,10 +298,10 @@ def _find_parameters(argument: str, sources: Sequence[object], result: Tensor) -
     others = [leaf for leaf in _find_leaves(result, found.values()) if id(leaf) not in found]
     if others:
         shapes = ", ".join(str(tuple(leaf.shape)) for leaf in others)
-        detail = f" and are not parameters of it, of shape {shapes}" if found else ""
         raise RegardError(
             argument,
-            got=f"a callable that depends on tensors which require gradients{detail}",
+            got=f"a callable that depends on tensors of shape {shapes}, which require gradients and are not "
+            "its parameters",
             needed="a torch.nn.Module, whose parameters can be found",
             repair="Write it as a torch.nn.Module that has these tensors as parameters.",
         )

@@ -1,9 +1,8 @@
 """Attention over the keys of all ranks as one autograd function, computed block by block.
 
-A block has the queries of one rank and the keys of one rank, and any backend may run it. Either keys and values are
-sent around the ranks, or queries are sent around and their results return. For the backward pass a rank saves its own
-tokens, output and log_mass, and no tensor of another rank: all tensors are sent around once more, and blocks are
-recomputed.
+A block has the queries of one rank and the keys of one rank, and any backend may compute it. Either keys and values
+travel around the ranks, or queries travel and their results return. For the backward pass a rank saves its own tokens,
+output and log_mass, and no tensor of another rank: all tensors travel once more, and blocks are recomputed.
 """
 
 import math
@@ -22,23 +21,23 @@ from regard.sharding.layout import Layout, local_spans
 from regard.sharding.ring import Tensors, pass_around
 
 TOKENS = ("query", "key", "value")
-MOVING_TENSORS = {"keys": ("key", "value"), "queries": ("query",)}
+TRAVELLING_TENSORS = {"keys": ("key", "value"), "queries": ("query",)}
 
 
 class Route(NamedTuple):
-    """Which tensors move between ranks, and how far.
+    """Which tensors travel between ranks, and how far.
 
     Attributes:
-        moving: "keys" (with their values) or "queries".
+        travel: "keys" (with their values) or "queries".
         hops: number of hops; each hop sends tensors to the next rank.
     """
 
-    moving: str
+    travel: str
     hops: int
 
 
 class Block(NamedTuple):
-    """Prepared queries of one rank, and prepared keys and values of one rank.
+    """The prepared queries of one rank, with the prepared keys and values of the same or another rank.
 
     Attributes:
         query_rank: the rank that the queries belong to.
@@ -61,24 +60,24 @@ class OutputGrads(NamedTuple):
     Attributes:
         d_output: (*batch, queries, value_dim), the gradient dO of the output O.
         log_mass: (*batch, queries, 1), the log mass L over the keys of all ranks.
-        mean: (*batch, queries, 1), dO'O - dL.
+        delta: (*batch, queries, 1), dO'O - dL.
     """
 
     d_output: Tensor
     log_mass: Tensor
-    mean: Tensor
+    delta: Tensor
 
 
 class ShardedProblem(NamedTuple):
     """The problem of a call on several ranks.
 
-    A block is computed for each pair of a span of queries and a span of keys. Pairs of spans that the mask forbids are
-    skipped.
+    A block is computed as one ordinary problem for each pair of a span of its queries and a span of its keys. Pairs of
+    spans that the mask forbids are skipped.
 
     Attributes:
         layout: which tokens each rank holds.
         problem: the problem of this rank's tokens, with the mask and the bias of the whole sequences.
-        backend: the backend that runs each block, or "auto".
+        backend: the backend that runs these problems, or "auto".
     """
 
     layout: Layout
@@ -91,6 +90,9 @@ class ShardedProblem(NamedTuple):
         Args:
             bias: the new bias; None keeps the old one.
             parameters: the new parameters of the pair score.
+
+        Returns:
+            The new problem.
         """
         pair = self.problem.pair
         pair = pair.replace(pair.query, pair.key, *parameters)
@@ -126,7 +128,7 @@ class ShardedProblem(NamedTuple):
         """Recompute a block and return the gradients of tensors that it depends on.
 
         With o and l the output and log_mass over the keys of the block, and share = e^(l - L), the gradient of o is
-        share dO, and the gradient of l is share (dO'o - mean). This is the derivative of `merge`.
+        share dO, and the gradient of l is share (dO'o - delta). This is the derivative of `merge`.
 
         Args:
             block: its tensors are leaves of the graph.
@@ -140,10 +142,10 @@ class ShardedProblem(NamedTuple):
             record = self.attend(block)
         if not record.output.requires_grad:
             return [None] * len(inputs)
-        d_output, log_mass, mean = grads
+        d_output, log_mass, delta = grads
         share = (record.log_mass.detach().unsqueeze(-1) - log_mass.masked_fill(log_mass == -math.inf, 0.0)).exp()
         d_block_output = share * d_output
-        d_block_log_mass = (d_block_output * record.output.detach()).sum(-1) - (share * mean).squeeze(-1)
+        d_block_log_mass = (d_block_output * record.output.detach()).sum(-1) - (share * delta).squeeze(-1)
         pairs = [(record.output, d_block_output), (record.log_mass, d_block_log_mass)]
         outputs, d_outputs = zip(*(pair for pair in pairs if pair[0].requires_grad), strict=True)
         return list(torch.autograd.grad(outputs, inputs, d_outputs, allow_unused=True))
@@ -181,7 +183,7 @@ def run(sharded: ShardedProblem, route: Route, callable_parameters: tuple[Tensor
 
     Args:
         sharded: the problem.
-        route: which tensors move.
+        route: which tensors travel.
         callable_parameters: parameters of callable scores and biases.
 
     Returns:
@@ -201,7 +203,8 @@ class _ShardedFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, sharded, route, callable_parameters, query, key, value, bias, *parameters):
-        record = forward(sharded, route, query, key, value)
+        """Save this rank's tensors and return output and log_mass; `parameters` ends with `callable_parameters`."""
+        record = attend_all_keys(sharded, route, query, key, value)
         output = record.output.to(value.dtype)
         ctx.sharded, ctx.route, ctx.callable_parameters = sharded, route, callable_parameters
         pair_parameters = parameters[: len(parameters) - len(callable_parameters)]
@@ -211,11 +214,13 @@ class _ShardedFunction(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, *grads):  # pyrefly: ignore
+        """Return the gradients of the tensors that `forward` takes, and None for its other arguments."""
         d_output, d_log_mass = grads
         query, key, value, bias, output, log_mass, *parameters = ctx.saved_tensors
         needs_grad, dtype = ctx.needs_input_grad[3:], log_mass.dtype
         names = [*TOKENS, "bias", *(f"parameter {i}" for i in range(len(needs_grad) - 4))]
         tensors = [query, key, value, bias, *parameters]
+        # Not strict: `names` and `needs_grad` go on with the parameters of callables.
         leaves = {
             name: tensor.detach().requires_grad_(needed)
             for name, tensor, needed in zip(names, tensors, needs_grad, strict=False)
@@ -225,18 +230,19 @@ class _ShardedFunction(torch.autograd.Function):
         sharded = ctx.sharded.with_parameters(leaves.get("bias"), [leaves[name] for name in pair_names])
         # A callable uses its own parameters, so they cannot be replaced by detached copies.
         leaves |= dict(zip(callable_names, ctx.callable_parameters, strict=True))
-        mean = (d_output.to(dtype) * output.to(dtype)).sum(-1, keepdim=True) - d_log_mass.unsqueeze(-1)
-        d_leaves = backward(sharded, ctx.route, leaves, OutputGrads(d_output, log_mass.unsqueeze(-1), mean))
+        delta = (d_output.to(dtype) * output.to(dtype)).sum(-1, keepdim=True) - d_log_mass.unsqueeze(-1)
+        grads = OutputGrads(d_output, log_mass.unsqueeze(-1), delta)
+        d_leaves = leaf_gradients(sharded, ctx.route, leaves, grads)
         gradients = (d_leaves[name].to(leaves[name].dtype) if name in d_leaves else None for name in names)
         return None, None, None, *gradients
 
 
-def forward(sharded: ShardedProblem, route: Route, query: Tensor, key: Tensor, value: Tensor) -> Attended:
+def attend_all_keys(sharded: ShardedProblem, route: Route, query: Tensor, key: Tensor, value: Tensor) -> Attended:
     """Return output and log_mass of this rank's queries over the keys of all ranks.
 
     Args:
         sharded: the problem; its tokens are not used.
-        route: which tensors move.
+        route: which tensors travel.
         query: (*batch, own queries, dim), prepared.
         key: (*batch, own keys, dim), prepared.
         value: (*batch, own keys, value_dim).
@@ -245,7 +251,7 @@ def forward(sharded: ShardedProblem, route: Route, query: Tensor, key: Tensor, v
         The record, in the accumulation dtype and without weights.
     """
     layout, rank = sharded.layout, sharded.layout.ring.rank
-    if route.moving == "queries":
+    if route.travel == "queries":
 
         def attend_for_owner(owner: int, tensors: Tensors) -> Tensors:
             return _to_tensors(sharded.attend(Block(owner, tensors[0], rank, key, value)))
@@ -265,15 +271,17 @@ def forward(sharded: ShardedProblem, route: Route, query: Tensor, key: Tensor, v
     return total
 
 
-def backward(sharded: ShardedProblem, route: Route, leaves: dict[str, Tensor], grads: OutputGrads) -> dict[str, Tensor]:
+def leaf_gradients(
+    sharded: ShardedProblem, route: Route, leaves: dict[str, Tensor], grads: OutputGrads
+) -> dict[str, Tensor]:
     """Return the gradients of all leaves that require one.
 
-    The gradients of tensors that move return to their owner. The gradients of tensors that stay (queries or keys and
+    The gradients of tensors that travel return to their owner. The gradients of tensors that stay (queries or keys and
     values, the bias and the parameters) are summed on this rank over the pairs that it computes.
 
     Args:
         sharded: the problem, with the leaves as bias and parameters.
-        route: which tensors move.
+        route: which tensors travel.
         leaves: "query", "key" and "value" of this rank, and all other tensors that the problem depends on.
         grads: the tensors of the queries of this rank.
 
@@ -281,29 +289,29 @@ def backward(sharded: ShardedProblem, route: Route, leaves: dict[str, Tensor], g
         The gradients by the names of the leaves, in the accumulation dtype.
     """
     layout, dtype = sharded.layout, grads.log_mass.dtype
-    rank, keys_move = layout.ring.rank, route.moving == "keys"
-    moving_names = MOVING_TENSORS[route.moving]
-    moving = [name for name in moving_names if leaves[name].requires_grad]
-    staying = [name for name, leaf in leaves.items() if leaf.requires_grad and name not in moving_names]
+    rank, keys_travel = layout.ring.rank, route.travel == "keys"
+    travelling_names = TRAVELLING_TENSORS[route.travel]
+    travelling = [name for name in travelling_names if leaves[name].requires_grad]
+    staying = [name for name, leaf in leaves.items() if leaf.requires_grad and name not in travelling_names]
     sums = {name: torch.zeros_like(leaves[name], dtype=dtype) for name in staying}
 
     def differentiate(owner: int, tensors: Tensors) -> Tensors:
-        received = zip(moving_names, tensors, strict=False)
-        inputs = leaves | {name: tensor.detach().requires_grad_(name in moving) for name, tensor in received}
-        query_rank, key_rank = (rank, owner) if keys_move else (owner, rank)
+        received = zip(travelling_names, tensors, strict=False)  # a query is followed by its OutputGrads
+        inputs = leaves | {name: tensor.detach().requires_grad_(name in travelling) for name, tensor in received}
+        query_rank, key_rank = (rank, owner) if keys_travel else (owner, rank)
         block = Block(query_rank, inputs["query"], key_rank, inputs["key"], inputs["value"])
-        block_grads = grads if keys_move else OutputGrads(*tensors[1:])
-        gradients = sharded.gradients(block, [inputs[name] for name in staying + moving], block_grads)
-        d_inputs = dict(zip(staying + moving, gradients, strict=True))
+        block_grads = grads if keys_travel else OutputGrads(*tensors[1:])
+        gradients = sharded.gradients(block, [inputs[name] for name in staying + travelling], block_grads)
+        d_inputs = dict(zip(staying + travelling, gradients, strict=True))
         for name in staying:
             if (grad := d_inputs[name]) is not None:
                 sums[name] += grad
-        return [_zeros_if_none(d_inputs[name], inputs[name], dtype) for name in moving]
+        return [_zeros_if_none(d_inputs[name], inputs[name], dtype) for name in travelling]
 
-    tensors = [leaves["key"], leaves["value"]] if keys_move else [leaves["query"], *grads]
-    sizes = layout.keys if keys_move else layout.queries
-    d_moving = pass_around(layout.ring, route.hops, sizes, tensors, differentiate, _add_in_place)
-    return sums | dict(zip(moving, d_moving, strict=True))
+    tensors = [leaves["key"], leaves["value"]] if keys_travel else [leaves["query"], *grads]
+    sizes = layout.keys if keys_travel else layout.queries
+    d_travelling = pass_around(layout.ring, route.hops, sizes, tensors, differentiate, _add_in_place)
+    return sums | dict(zip(travelling, d_travelling, strict=True))
 
 
 def _add_keys(total: Attended | None, part: Attended) -> Attended:
@@ -312,6 +320,7 @@ def _add_keys(total: Attended | None, part: Attended) -> Attended:
 
 
 def _merge_tensors(left: Tensors, right: Tensors) -> Tensors:
+    """Return the record over the keys of both records, each given by `_to_tensors`."""
     return _to_tensors(_add_keys(_from_tensors(left), _from_tensors(right)))
 
 
@@ -321,14 +330,17 @@ def _to_tensors(record: Attended) -> Tensors:
 
 
 def _from_tensors(tensors: Tensors) -> Attended:
+    """Return the record that `_to_tensors` has turned into tensors."""
     return Attended(tensors[0], tensors[1].squeeze(-1))
 
 
 def _add_in_place(left: Tensors, right: Tensors) -> Tensors:
+    """Add each right tensor to its left one, and return the left ones."""
     return [x.add_(y) for x, y in zip(left, right, strict=True)]
 
 
 def _zeros_if_none(grad: Tensor | None, like: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return a gradient in `dtype`; zeros of the shape of `like` if there is none."""
     return torch.zeros_like(like, dtype=dtype) if grad is None else grad.to(dtype)
 
 

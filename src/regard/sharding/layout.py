@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 ORDERS = ("contiguous", "balanced")
 MESSAGE_BYTES = 4096
 """Size of the message that carries the facts of a rank."""
-MAX_FACT_LENGTH = 200
-"""Ranks compare this number of characters of a text."""
+MAX_FACT_BYTES = 300
+"""Largest size of a text in this message, as JSON. Longer texts are shortened, so that all facts of a call fit."""
 
 Spans = tuple[slice, ...]
 """The spans of one rank, in the order of its tokens."""
@@ -138,8 +138,8 @@ class Layout(NamedTuple):
         facts["gradients"] = "enabled" if torch.is_grad_enabled() else "disabled"
         counts = "queries", "keys"
         all_facts = check_agreement(ring, facts, counts, device)
-        spans = [tuple(spans_of([_as_int(facts[name]) for facts in all_facts], order, name)) for name in counts]
-        return cls(ring, *spans)
+        sizes = {name: [_as_int(rank_facts[name]) for rank_facts in all_facts] for name in counts}
+        return cls(ring, *(tuple(spans_of(sizes[name], order, name)) for name in counts))
 
     @property
     def queries(self) -> list[int]:
@@ -239,7 +239,7 @@ def check_order(order: object) -> None:
 def check_agreement(ring: Ring, facts: CallFacts, may_differ: Collection[str], device: torch.device) -> list[CallFacts]:
     """Exchange the facts of all ranks in one small message, and raise the same error on every rank if they differ.
 
-    Otherwise the ranks would wait for tensors that a rank with invalid or other arguments does not send.
+    Without this comparison, ranks would wait for tensors that a rank with invalid or different arguments never sends.
 
     Args:
         ring: the ranks.
@@ -287,16 +287,38 @@ def report_error(ring: Ring, error: RegardError, device: torch.device) -> None:
 
 
 def _all_gather(ring: Ring, facts: CallFacts, device: torch.device) -> list[CallFacts]:
-    """Return the facts of all ranks, with texts shortened to MAX_FACT_LENGTH."""
-    short = {name: fact[:MAX_FACT_LENGTH] if isinstance(fact, str) else fact for name, fact in facts.items()}
-    text = json.dumps(short).encode().ljust(MESSAGE_BYTES)
-    message = torch.frombuffer(bytearray(text[:MESSAGE_BYTES]), dtype=torch.uint8).to(device)
-    messages = [torch.empty_like(message) for _ in range(ring.ranks)]
+    """Return the facts of all ranks, with long texts shortened."""
+    message = torch.frombuffer(bytearray(encode_facts(facts)), dtype=torch.uint8).to(device)
+    messages = [torch.empty_like(message) for _ in range(ring.world_size)]
     dist.all_gather(messages, message, group=ring.group)
     return [json.loads(bytes(received.tolist())) for received in messages]
 
 
+def encode_facts(facts: CallFacts) -> bytes:
+    """Return the message with the facts of a rank.
+
+    Args:
+        facts: the facts.
+
+    Returns:
+        JSON, padded with spaces to MESSAGE_BYTES. Every text has at most MAX_FACT_BYTES bytes.
+    """
+    short = {name: _shorten(fact) if isinstance(fact, str) else fact for name, fact in facts.items()}
+    text = json.dumps(short).encode()
+    assert len(text) <= MESSAGE_BYTES, "a call has too many facts for one message"
+    return text.ljust(MESSAGE_BYTES)
+
+
+def _shorten(text: str) -> str:
+    """Return the beginning of a text, at most MAX_FACT_BYTES long as JSON, which escapes some characters."""
+    text = text[:MAX_FACT_BYTES]
+    while len(json.dumps(text)) > MAX_FACT_BYTES:
+        text = text[:-1]
+    return text
+
+
 def _check_ranks(ranks: object) -> None:
+    """Raise a RegardError unless `ranks` is an integer of at least 1."""
     check_int("ranks", ranks, repair="Pass torch.distributed.get_world_size(group).")
 
 
@@ -321,6 +343,7 @@ def _prepare_spans(prepare: Callable[[Tensor, int], Tensor], tokens: Tensor, spa
 
 
 def _num_tokens(spans: Spans) -> int:
+    """Return the number of tokens in the spans of a rank."""
     return sum(span.stop - span.start for span in spans)
 
 
@@ -336,5 +359,6 @@ def _describe_tokens(tensor: Tensor) -> str:
 
 
 def _as_int(fact: object) -> int:
+    """Return a fact that is a number."""
     assert isinstance(fact, int)
     return fact

@@ -46,12 +46,12 @@ class Ring(NamedTuple):
     Attributes:
         group: the process group.
         rank: rank of this process in the group.
-        ranks: number of ranks.
+        world_size: number of ranks.
     """
 
     group: "dist.ProcessGroup"
     rank: int
-    ranks: int
+    world_size: int
 
     @classmethod
     def of(cls, group: "Group") -> "Ring":
@@ -81,7 +81,7 @@ class Ring(NamedTuple):
 
     def owner(self, hops: int) -> int:
         """Return the rank that owns the tensors which reach this rank after `hops` hops."""
-        return (self.rank - hops) % self.ranks
+        return (self.rank - hops) % self.world_size
 
     def send_recv(self, tensors: Tensors, like: Sequence[Tensor], tokens: int, *, hops: int) -> Transfer:
         """Start to send tensors to the rank `hops` places after this one and to receive from the rank `hops` before.
@@ -97,8 +97,8 @@ class Ring(NamedTuple):
         """
         received = [tensor.new_empty((*tensor.shape[:-2], tokens, tensor.shape[-1])) for tensor in like]
         sent = [tensor.contiguous() for tensor in tensors]
-        target = dist.get_global_rank(self.group, (self.rank + hops) % self.ranks)
-        source = dist.get_global_rank(self.group, (self.rank - hops) % self.ranks)
+        target = dist.get_global_rank(self.group, (self.rank + hops) % self.world_size)
+        source = dist.get_global_rank(self.group, (self.rank - hops) % self.world_size)
         # Skip empty tensors; both ranks know the sizes.
         operations = [dist.P2POp(dist.isend, tensor, target, self.group) for tensor in sent if tensor.numel()]
         operations += [dist.P2POp(dist.irecv, tensor, source, self.group) for tensor in received if tensor.numel()]
@@ -151,7 +151,9 @@ def pass_around(
                 incoming_sum = ring.send_recv(result, result, sizes[ring.rank], hops=-hop)
         return own_result if incoming_sum is None else add(incoming_sum.wait(), own_result)
     except Exception:
-        # Every rank raises here. Finish open transfers; otherwise the next call would receive their tensors.
+        # Finish open transfers; otherwise the next call would receive their tensors. The ranks have equal arguments, so
+        # an error that the arguments cause is raised on all of them. After an error of one rank alone this may wait for
+        # the timeout of the group.
         for transfer in (incoming, incoming_sum):
             if transfer is not None:
                 transfer.wait()
@@ -159,5 +161,6 @@ def pass_around(
 
 
 def _group_error(got: str, repair: str) -> RegardError:
+    """Return the error for an invalid process group."""
     needed = "a torch.distributed process group that this process is in, or a DeviceMesh with one axis"
     return RegardError("group", got=got, needed=needed, repair=repair)

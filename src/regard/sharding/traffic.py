@@ -1,4 +1,4 @@
-"""The number of bytes that a call sends between ranks, and the choice to move keys or queries, by fewer bytes."""
+"""The number of bytes that a call sends between ranks, and the choice whether keys or queries travel."""
 
 import math
 from functools import lru_cache
@@ -13,7 +13,10 @@ from regard.errors import RegardError
 from regard.masks.bound import BoundMask, flatten, unflatten
 from regard.sharding.layout import Layout, Spans
 
-MOVABLE = ("keys", "queries")
+TRAVEL_CHOICES = ("keys", "queries")
+"""What can travel from rank to rank: keys with their values, or queries."""
+Bounds = tuple[tuple[int, int], ...]
+"""Spans as pairs of start and stop, because slices are not hashable before Python 3.12."""
 
 
 class ByteCounts(NamedTuple):
@@ -35,22 +38,23 @@ class ByteCounts(NamedTuple):
     log_mass: int
     accumulation_factor: int
 
-    def bytes_per_hop(self, moving: str, *, backward: bool) -> int:
-        """Return the bytes that all ranks together send when all tensors move to the next rank.
+    def bytes_per_hop(self, travel: str, *, backward: bool) -> int:
+        """Return the bytes that all ranks together send when all tensors travel to the next rank.
 
-        Keys move with their values, and in the backward pass the gradients of both follow. Queries are followed by
-        their output and log_mass. In the backward pass they move with the gradient of their output and two numbers for
-        each query, and their own gradient follows. Partial sums of outputs and gradients are in the accumulation dtype.
+        Keys travel with their values, and in the backward pass the gradients of both follow. Queries are followed by
+        their output and log_mass. In the backward pass they travel with the gradient of their output and two numbers
+        for each query, and their own gradient follows. Partial sums of outputs and gradients are in the accumulation
+        dtype.
 
         Args:
-            moving: "keys" or "queries".
+            travel: "keys" or "queries".
             backward: whether to include the backward pass.
 
         Returns:
             The number of bytes.
         """
         factor = self.accumulation_factor
-        if moving == "keys":
+        if travel == "keys":
             forward = self.key + self.value
             return forward + (forward + factor * (self.key + self.value) if backward else 0)
         forward = self.query + factor * self.output + self.log_mass
@@ -80,13 +84,13 @@ def count_bytes(layout: Layout, problem: Problem) -> ByteCounts:
     )
 
 
-def choose_moving(counts: ByteCounts, hops: dict[str, int], travel: str, *, backward: bool) -> str:
-    """Return which tensors move, "keys" or "queries".
+def choose_travel(counts: ByteCounts, hops: dict[str, int], travel: str, *, backward: bool) -> str:
+    """Return which tensors travel, "keys" or "queries".
 
     Args:
         counts: bytes of the tensors.
         hops: number of hops by "keys" and "queries".
-        travel: "keys", "queries", or "auto" for the one that moves fewer bytes; keys if the bytes are equal.
+        travel: "keys", "queries", or "auto" for the one that sends fewer bytes; keys if the bytes are equal.
         backward: whether there will be a backward pass.
 
     Returns:
@@ -95,23 +99,23 @@ def choose_moving(counts: ByteCounts, hops: dict[str, int], travel: str, *, back
     Raises:
         RegardError: if `travel` is something else.
     """
-    if travel in MOVABLE:
+    if travel in TRAVEL_CHOICES:
         return travel
     if travel != "auto":
         raise RegardError(
             "travel",
             got=repr(travel),
             needed='"auto", "keys" or "queries"',
-            repair='Leave it at "auto", which chooses the one that moves fewer bytes.',
+            repair='Leave it at "auto", which chooses the one that sends fewer bytes.',
         )
-    return min(MOVABLE, key=lambda moving: hops[moving] * counts.bytes_per_hop(moving, backward=backward))
+    return min(TRAVEL_CHOICES, key=lambda choice: hops[choice] * counts.bytes_per_hop(choice, backward=backward))
 
 
 def count_hops(mask: BoundMask | None, query_spans: tuple[Spans, ...], key_spans: tuple[Spans, ...]) -> dict[str, int]:
-    """Return the number of hops after which no rank needs the moving keys or queries any more; at most ranks - 1.
+    """Return the number of hops after which no rank needs the travelling keys or queries any more.
 
-    Only bands of the mask can reduce the number of hops. Values of mask tensors are not read, because they would have
-    to be compared between ranks.
+    It is at most the number of ranks minus 1. Only bands of the mask can reduce it. Values of mask tensors are not
+    read, because they would have to be compared between ranks.
 
     Args:
         mask: the mask of the whole sequences.
@@ -124,12 +128,9 @@ def count_hops(mask: BoundMask | None, query_spans: tuple[Spans, ...], key_spans
     text, tensors, numbers = ("", [], []) if mask is None else flatten(mask)
     query_bounds, key_bounds = tuple(map(_bounds, query_spans)), tuple(map(_bounds, key_spans))
     return {
-        moving: _count_hops(text, tuple(numbers), len(tensors), query_bounds, key_bounds, moving) for moving in MOVABLE
+        travel: _count_hops(text, tuple(numbers), len(tensors), query_bounds, key_bounds, travel)
+        for travel in TRAVEL_CHOICES
     }
-
-
-Bounds = tuple[tuple[int, int], ...]
-"""Spans as pairs of start and stop, because slices are not hashable before Python 3.12."""
 
 
 @lru_cache(maxsize=64)
@@ -139,18 +140,19 @@ def _count_hops(
     num_tensors: int,
     query_bounds: tuple[Bounds, ...],
     key_bounds: tuple[Bounds, ...],
-    moving: str,
+    travel: str,
 ) -> int:
     """Return the number of hops for a flattened mask; see `regard.masks.bound.flatten`."""
     ranks = len(query_bounds)
     if not text:
         return ranks - 1
+    # The values of mask tensors are not read: the coverage of a tensor on "meta" is not known.
     mask = unflatten(text, [torch.empty(1, 1, device="meta")] * num_tensors, numbers)
 
     def is_needed(rank: int, hop: int) -> bool:
         owner = (rank - hop) % ranks
         queries, keys = (
-            (query_bounds[rank], key_bounds[owner]) if moving == "keys" else (query_bounds[owner], key_bounds[rank])
+            (query_bounds[rank], key_bounds[owner]) if travel == "keys" else (query_bounds[owner], key_bounds[rank])
         )
         return any(mask.coverage(slice(*rows), slice(*cols)) is not False for rows in queries for cols in keys)
 
@@ -158,9 +160,10 @@ def _count_hops(
 
 
 def _elements_per_token(tensor: Tensor) -> int:
-    """Return the number of elements of each token, in all batch entries together."""
+    """Return the number of elements of each token, in the whole batch together."""
     return math.prod(tensor.shape[:-2]) * tensor.shape[-1]
 
 
 def _bounds(spans: Spans) -> Bounds:
+    """Return spans as pairs of start and stop."""
     return tuple((span.start, span.stop) for span in spans)

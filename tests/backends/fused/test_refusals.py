@@ -50,7 +50,7 @@ ADDITIVE = Additive.of_projected(3)
     ],
 )
 def test_an_additive_score_is_refused_less(settings):
-    assert reason(**{"score": ADDITIVE} | settings) == "reference is faster here"
+    assert reason(**{"score": ADDITIVE} | settings) == "reference comes first for this call"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from regard import Mask, MultiHeadAttention, scores
-from regard.layers import multihead
+from regard.layers import native
 from regard.scores.positions import Alibi
 
 DIM, HEADS = 12, 2
@@ -16,7 +16,7 @@ DIM, HEADS = 12, 2
 def calls(monkeypatch):
     """The shape of the query of each call of torch's operator, which these tests allow on a CPU."""
     operator, seen = torch._native_multi_head_attention, []
-    monkeypatch.setattr(multihead, "NATIVE_DEVICE", "cpu")
+    monkeypatch.setattr(native, "DEVICE", "cpu")
 
     def counted(query, *rest, **options):
         seen.append(tuple(query.shape))
@@ -135,10 +135,10 @@ def test_long_calls_need_a_fused_kernel(calls, dtype):
     """The other kernels hold all weights in memory, and no fused kernel exists for this size of a head or float64."""
     layer, _ = layer_and_tokens(dtype)
     with torch.no_grad():
-        layer(torch.randn(1, multihead.MAX_NATIVE_TOKENS + 1, DIM, dtype=dtype))
+        layer(torch.randn(1, native.MAX_TOKENS + 1, DIM, dtype=dtype))
     assert calls == []
     wide = MultiHeadAttention(16, 2).eval()
-    tokens = torch.randn(1, multihead.MAX_NATIVE_TOKENS + 1, 16)
+    tokens = torch.randn(1, native.MAX_TOKENS + 1, 16)
     with torch.no_grad():
         once = wide(tokens)
         assert len(calls) == 1
