@@ -37,6 +37,8 @@ SUITES = {
     "distance": distance_gpu.run,
     "map": length_map.run,
 }
+# Suites that take more than a quarter of an hour, and run only if they are named.
+LONG = ("map",)
 # What a suite keeps beside its rows.
 BESIDE = {"additive": additive.beside}
 RESULTS = Path(__file__).parent / "results"
@@ -53,7 +55,7 @@ def main(names: list[str]) -> None:
     if subprocess.run(contract, check=False, stdout=subprocess.DEVNULL).returncode:
         sys.exit("the backends do not agree: no benchmark before tests/contracts/test_backends_agree.py is green")
     torch.manual_seed(0)
-    for name in names or SUITES:
+    for name in names or [name for name in SUITES if name not in LONG]:
         print(f"{name} ...", flush=True)
         rows = SUITES[name](device)
         if not rows:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 import regard
 from benchmarks.measure import compare, relative_error
-from regard.backends.fused.additive.plan import LEAST_WORK
+from regard.backends.triton.additive import MIN_LIFT_WORK
 from regard.translation.lab.live_memory import peak_bytes
 
 # batch, tokens, hidden, value_dim
@@ -191,7 +191,7 @@ def curve(device: str) -> list[dict]:
                 regard.attend(*inputs, score, tolerance=tolerance), [*inputs, score.weight]
             )
             for name, tolerance in tolerances.items()
-            if tolerance is None or batch * tokens * tokens * 128 >= LEAST_WORK
+            if tolerance is None or batch * tokens * tokens * 128 >= MIN_LIFT_WORK
         }
         if batch * tokens * tokens * 128 <= EAGER_ELEMENTS:
             calls["textbook"] = lambda inputs=inputs, score=score: gradients(

@@ -16,7 +16,7 @@ from torch.profiler import ProfilerActivity, profile
 import regard
 from benchmarks.additive import drawn, gradients, settle
 from benchmarks.measure import machine
-from regard.backends.fused.additive.lift import lift_for
+from regard.backends.triton.additive.lift import smallest_rank
 
 BATCH, TOKENS, HIDDEN, VALUE_DIM = 8, 4096, 128, 64
 PAIRS = BATCH * TOKENS * TOKENS
@@ -25,8 +25,8 @@ TOKENS_OF_A_SIDE = BATCH * TOKENS * HIDDEN
 # Instructions for one hidden unit of one pair, counted in the kernels' machine code; 128 lanes a multiprocessor and
 # clock for float32, 16 for reciprocals.
 LANES, SPECIAL_LANES = 128, 16
-FLOAT_INSTRUCTIONS = {"exact_scores": 3.75, "pull_tokens": 7.0 + 5.5}
-RECIPROCALS = {"exact_scores": 0.25, "pull_tokens": 0.5 + 0.5}
+FLOAT_INSTRUCTIONS = {"score_tiles": 3.75, "token_gradients": 7.0 + 5.5}
+RECIPROCALS = {"score_tiles": 0.25, "token_gradients": 0.5 + 0.5}
 
 # Sizes of which the best rate is the ceiling: which one that is depends on the library's own kernels.
 PRODUCTS = (4096, 6144, 8192, 12288, 16384)
@@ -77,8 +77,8 @@ def kernel_times(tolerance: float | None, backward: bool) -> tuple[dict[str, tup
         runs.append(
             summed((event.key, event.device_time_total / 1e3, event.count) for event in profiler.key_averages())
         )
-    lift = lift_for(*score.reach.range, tolerance, backward) if tolerance else None
-    return least(runs), lift.rank if lift else 0
+    rank = smallest_rank(*score.reach.range, tolerance, backward) if tolerance else None
+    return least(runs), rank or 0
 
 
 def summed(events: Iterable[tuple[str, float, int]]) -> dict[str, tuple[float, int]]:
@@ -146,17 +146,17 @@ def floor_of(kernel: str, rank: int, backward: bool, ceilings: dict[str, float])
     rate = ceilings["multiprocessors"] * ceilings["clock_after_products"]
     floors = {}
     if kernel in FLOAT_INSTRUCTIONS and not rank:  # a lifted call only looks for full blocks
-        often = passes if kernel == "exact_scores" else 1
+        often = passes if kernel == "score_tiles" else 1
         floors["float32 instructions"] = often * FLOAT_INSTRUCTIONS[kernel] * TERMS / (rate * LANES)
         floors["reciprocals"] = often * RECIPROCALS[kernel] * TERMS / (rate * SPECIAL_LANES)
     if kernel == "matrix product":
         floors["matrix operations"] = (4 if backward else 1) * 2 * TERMS * rank / ceilings["matrix_flops"]
     moved = {
-        "exact_scores": passes * 4 * PAIRS,
-        "pool_slab": 4 * PAIRS,
-        "grade_slab": (4 + (2 if rank else 4)) * PAIRS,
+        "score_tiles": passes * 4 * PAIRS,
+        "pool_scores": 4 * PAIRS,
+        "score_gradients": (4 + (2 if rank else 4)) * PAIRS,
         "lift_tokens": passes * 2 * TOKENS_OF_A_SIDE * (2 * rank + 4),
-        "pull_features": 2 * TOKENS_OF_A_SIDE * (4 * rank + 12),
+        "feature_gradients": 2 * TOKENS_OF_A_SIDE * (4 * rank + 12),
     }
     if kernel in moved:
         floors["bytes"] = moved[kernel] / ceilings["copied_bytes"]

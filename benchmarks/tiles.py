@@ -1,64 +1,89 @@
-"""Which tiles are fastest on this GPU: `python -m benchmarks.tiles`, from which fused/configurations.py is chosen."""
+"""Time each tile of the kernels of distances on a GPU: `python -m benchmarks.tiles`.
+
+The tiles in `regard/backends/triton/distance` are chosen from these times.
+"""
 
 import statistics
 from collections.abc import Callable, Sequence
+from functools import partial
+from types import ModuleType
 from unittest import mock
 
 import torch
 
 import regard
 from benchmarks.measure import recorded
-from regard.backends.fused import configurations as tables
-from regard.backends.fused.configurations import Tile
+from regard.backends.triton.distance import narrow, tiled_backward, tiled_forward
+from regard.backends.triton.launch import Tile
 
 PASSES, CALLS = 7, 5
-NARROW = [Tile(256, 64, 4), Tile(256, 32, 4), Tile(512, 32, 4), Tile(512, 16, 4), Tile(128, 64, 4), Tile(128, 32, 4)]
+NARROW_FORWARD = [
+    Tile(256, 64, 4), Tile(256, 32, 4), Tile(512, 32, 4), Tile(512, 16, 4), Tile(128, 64, 4), Tile(128, 32, 4)
+]  # fmt: skip
 NARROW_BACKWARD = [Tile(256, 8, 4), Tile(256, 16, 4), Tile(128, 16, 4), Tile(512, 8, 4)]
-PRODUCT = [Tile(128, 64, 8, 2), Tile(128, 32, 8, 3), Tile(128, 64, 8, 1), Tile(64, 32, 4, 2), Tile(64, 64, 4, 2)]
-EXACT = [Tile(64, 64, 4, 1), Tile(128, 64, 8, 1), Tile(64, 32, 4, 1)]
-WIDE_ROWS = [Tile(64, 32, 4, 2), Tile(64, 32, 4, 1), Tile(64, 64, 4, 1), Tile(64, 16, 4, 2)]
-WIDE_COLUMNS = [Tile(32, 64, 4, 2), Tile(32, 64, 4, 1), Tile(64, 64, 4, 1), Tile(16, 64, 4, 2)]
-PRODUCT_ROWS = [Tile(128, 32, 8, 2), Tile(128, 64, 8, 1), Tile(64, 64, 4, 1), Tile(64, 32, 4, 2)]
-PRODUCT_COLUMNS = [Tile(64, 128, 8, 1), Tile(32, 64, 4, 2), Tile(32, 64, 4, 1), Tile(64, 64, 4, 1)]
+PRODUCT_FORWARD = [
+    Tile(128, 64, 8, 2),
+    Tile(128, 32, 8, 3),
+    Tile(128, 64, 8, 1),
+    Tile(64, 32, 4, 2),
+    Tile(64, 64, 4, 2),
+]
+DIFFERENCE_FORWARD = [Tile(64, 64, 4, 1), Tile(128, 64, 8, 1), Tile(64, 32, 4, 1)]
+DIFFERENCE_QUERIES = [Tile(64, 32, 4, 2), Tile(64, 32, 4, 1), Tile(64, 64, 4, 1), Tile(64, 16, 4, 2)]
+DIFFERENCE_KEYS = [Tile(32, 64, 4, 2), Tile(32, 64, 4, 1), Tile(64, 64, 4, 1), Tile(16, 64, 4, 2)]
+PRODUCT_QUERIES = [Tile(128, 32, 8, 2), Tile(128, 64, 8, 1), Tile(64, 64, 4, 1), Tile(64, 32, 4, 2)]
+PRODUCT_KEYS = [Tile(64, 128, 8, 1), Tile(32, 64, 4, 2), Tile(32, 64, 4, 1), Tile(64, 64, 4, 1)]
 KERNELS = {"gaussian": regard.scores.Gaussian, "laplacian": regard.scores.Laplacian}
 
 Build = Callable[[], Callable[[], object]]
+Table = Tile | tuple[Tile, ...] | dict[int, Tile]
 
 
 def main() -> None:
-    """Print the milliseconds of each tile of each table."""
-    low = (100_000, 3, 1, 1.0)
-    sweep("NARROW", NARROW, lambda tile: (tile,), lambda: forward((300_000, 3, 1, 1.0), "gaussian"))
-    sweep("NARROW_BACKWARD", NARROW_BACKWARD, lambda tile: (tile,), lambda: backward(low, ()))
+    """Print the milliseconds of a call for each tile of each table."""
+    time_tiles(narrow, "FORWARD_TILES", NARROW_FORWARD, partial(forward, (300_000, 3, 1, 1.0), "gaussian"))
+    time_tiles(narrow, "BACKWARD_TILES", NARROW_BACKWARD, partial(backward, (100_000, 3, 1, 1.0), "gaussian"))
     for dim in (32, 64, 128):
         size, batch = (4096, dim, dim, dim**0.25), (8,)
-        at = dict.fromkeys((32, 64, 128))
-
-        def whole(tile: Tile, at: dict = at) -> dict:
-            return dict.fromkeys(at, tile)
-
-        sweep(f"PRODUCT {dim}", PRODUCT, whole, lambda size=size, batch=batch: forward(size, "gaussian", batch))
-        for table, tiles in (("PRODUCT_ROWS", PRODUCT_ROWS), ("PRODUCT_COLUMNS", PRODUCT_COLUMNS)):
-            sweep(f"{table} {dim}", tiles, whole, lambda size=size, batch=batch: backward(size, batch))
-        for table, tiles in (("WIDE_ROWS", WIDE_ROWS), ("WIDE_COLUMNS", WIDE_COLUMNS)):
-            sweep(f"{table} {dim}", tiles, whole, lambda size=size, batch=batch: backward(size, batch, "laplacian"))
-        sweep(
-            f"EXACT {dim}", EXACT, lambda tile: tile, lambda size=size, batch=batch: forward(size, "laplacian", batch)
-        )
+        for module, table, tiles, build, score in (
+            (tiled_forward, "PRODUCT_TILES", PRODUCT_FORWARD, forward, "gaussian"),
+            (tiled_backward, "PRODUCT_QUERY_TILES", PRODUCT_QUERIES, backward, "gaussian"),
+            (tiled_backward, "PRODUCT_KEY_TILES", PRODUCT_KEYS, backward, "gaussian"),
+            (tiled_backward, "DIFFERENCE_QUERY_TILES", DIFFERENCE_QUERIES, backward, "laplacian"),
+            (tiled_backward, "DIFFERENCE_KEY_TILES", DIFFERENCE_KEYS, backward, "laplacian"),
+            (tiled_forward, "DIFFERENCE_TILE", DIFFERENCE_FORWARD, forward, "laplacian"),
+        ):
+            time_tiles(module, table, tiles, partial(build, size, score, batch), f" {dim}")
 
 
-def sweep(title: str, tiles: Sequence[Tile], table: Callable, build: Build) -> None:
-    """Time one call with each tile in its table."""
+def time_tiles(module: ModuleType, table: str, tiles: Sequence[Tile], build: Build, title: str = "") -> None:
+    """Time a call with each tile in place of all tiles of a table.
+
+    Args:
+        module: a module with kernels.
+        table: name of the table.
+        tiles: the tiles.
+        build: returns the call.
+        title: printed after the name of the table.
+    """
     for tile in tiles:
-        with mock.patch.object(tables, title.split()[0], table(tile)):
+        with mock.patch.object(module, table, filled(getattr(module, table), tile)):
             try:
-                print(title, tuple(tile), f"{milliseconds(build()):.3f} ms", flush=True)
+                took = f"{milliseconds(build()):.3f} ms"
             except Exception as error:  # a tile may need more memory than a multiprocessor has
-                print(title, tuple(tile), type(error).__name__, flush=True)
+                took = type(error).__name__
+        print(f"{module.__name__.rpartition('.')[2]}.{table}{title}", tuple(tile), took, flush=True)
+
+
+def filled(table: Table, tile: Tile) -> Table:
+    """Return a table of the same kind with one tile only."""
+    if isinstance(table, dict):
+        return dict.fromkeys(table, tile)
+    return tile if isinstance(table, Tile) else (tile,)
 
 
 def forward(size: tuple, score: str, batch: tuple = ()) -> Callable[[], object]:
-    """A call of `attend` on `size`: tokens, dimensions, values, bandwidth."""
+    """Return a call of `attend`; size: tokens, dimensions, values, bandwidth."""
     tokens, dim, value_dim, bandwidth = size
     shapes = (dim, dim, value_dim)
     drawn = [torch.randn(*batch, tokens, width, device="cuda") for width in shapes]
@@ -66,8 +91,8 @@ def forward(size: tuple, score: str, batch: tuple = ()) -> Callable[[], object]:
     return recorded(lambda: regard.attend(*drawn, kernel, backend="triton"))
 
 
-def backward(size: tuple, batch: tuple, score: str = "gaussian") -> Callable[[], object]:
-    """Such a call in both directions."""
+def backward(size: tuple, score: str, batch: tuple = ()) -> Callable[[], object]:
+    """Return such a call with its backward pass."""
     tokens, dim, value_dim, bandwidth = size
     drawn = [torch.randn(*batch, tokens, n, device="cuda", requires_grad=True) for n in (dim, dim, value_dim)]
     kernel = KERNELS[score](bandwidth)
@@ -75,7 +100,7 @@ def backward(size: tuple, batch: tuple, score: str = "gaussian") -> Callable[[],
 
 
 def milliseconds(call: Callable[[], object]) -> float:
-    """The median of some passes, by the GPU's own clock."""
+    """Return the median of some passes, measured by events on the GPU."""
     call()
     times = []
     for _ in range(PASSES):

@@ -6,7 +6,7 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
 from benchmarks.additive_figures.files import save
-from regard.backends.fused.additive.lift import CELLS, lift_of
+from regard.backends.triton.additive.lift import CELLS, lift_of
 from regard.plots.look import COLOURS, POINTS, TRUTH, WEIGHTS, house_style
 
 # White is 0; both ends stay apart under every common colour blindness.
@@ -91,7 +91,7 @@ def features() -> tuple[np.ndarray, ...]:
     at = np.linspace(-REACH, REACH, CELLS + 1)[::STEP]
     f, phi, g, psi = (
         table.numpy()[::STEP].astype(float)
-        for table in (lift.query.alone, lift.query.values, lift.key.alone, lift.key.values)
+        for table in (lift.query.own_term, lift.query.values, lift.key.own_term, lift.key.values)
     )
     for first in range(0, RANK, 2):
         two = slice(first, first + 2)
@@ -124,8 +124,8 @@ def draw_lift() -> None:
         upper.colorbar(image, ax=squares, shrink=0.62, aspect=14)
         panels = lower.subplots(1, 2, sharey=True)
         named = (("a", "f", r"\phi", f, phi), ("b", "g", r"\psi", g, psi))
-        for ax, (variable, one, many, alone, products) in zip(panels, named, strict=True):
-            ax.plot(at, alone, color=TRUTH, linestyle=(0, (4, 2)), linewidth=1.2, label=f"${one}({variable})$")
+        for ax, (variable, one, many, own_term, products) in zip(panels, named, strict=True):
+            ax.plot(at, own_term, color=TRUTH, linestyle=(0, (4, 2)), linewidth=1.2, label=f"${one}({variable})$")
             for r in range(SHOWN):
                 ax.plot(at, products[:, r], color=COLOURS[r], label=rf"${many}_{r + 1}({variable})$")
             ax.set(xlabel=variable, xticks=(-REACH, 0, REACH))

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from regard.backends.fused.additive.lift import CELLS, Lift, Side, lift_of
+from regard.backends.triton.additive.lift import CELLS, Lift, Tables, lift_of
 
 KEPT = Path(__file__).parents[1] / "results" / "lift-errors.json"
 REACHES = (2.0, 4.0, 6.0)
@@ -47,17 +47,17 @@ def observed(lift: Lift, a: Tensor, b: Tensor, weight: Tensor) -> tuple[float, f
     tanh = torch.tanh(a.double() + b.double())
     phi = (read(lift.query.values, lift.query, a) * weight[:, None]).half().float()
     psi = read(lift.key.values, lift.key, b).half().float()
-    alone = read(lift.query.alone, lift.query, a) + read(lift.key.alone, lift.key, b)
-    value = (phi * psi).sum(-1) / weight + alone
-    by_query = (read(lift.query.slopes, lift.query, a) * psi).sum(-1) + read(lift.query.slope_alone, lift.query, a)
-    by_key = (read(lift.key.slopes, lift.key, b) * phi).sum(-1) / weight + read(lift.key.slope_alone, lift.key, b)
+    own_terms = read(lift.query.own_term, lift.query, a) + read(lift.key.own_term, lift.key, b)
+    value = (phi * psi).sum(-1) / weight + own_terms
+    by_query = (read(lift.query.slopes, lift.query, a) * psi).sum(-1) + read(lift.query.own_slope, lift.query, a)
+    by_key = (read(lift.key.slopes, lift.key, b) * phi).sum(-1) / weight + read(lift.key.own_slope, lift.key, b)
     slope = max(float((found - (1 - tanh**2)).abs().max()) for found in (by_query, by_key))
     return float((value - tanh).abs().max()), slope
 
 
-def read(table: Tensor, side: Side, x: Tensor) -> Tensor:
+def read(table: Tensor, side: Tables, x: Tensor) -> Tensor:
     """A table (CELLS + 1, ...) at x (pairs,) by linear interpolation in float32: (pairs, ...)."""
-    position = (x + side.reach) * (CELLS / (2 * side.reach))
+    position = (x + side.range) * (CELLS / (2 * side.range))
     cell = position.long().clamp(0, CELLS - 1)
-    share = (position - cell).reshape(-1, *[1] * (table.ndim - 1))
-    return table[cell] + share * (table[cell + 1] - table[cell])
+    fraction = (position - cell).reshape(-1, *[1] * (table.ndim - 1))
+    return table[cell] + fraction * (table[cell + 1] - table[cell])

@@ -13,10 +13,10 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "additive.md"
 COLUMNS = ("size", "direction", "tolerance", "against", "theirs, ms", "ours, ms", "ratio", "error", "memory")
 UNBROKEN = "\u2011"  # a hyphen at which no line ends
-# What is launched in a lifted call for activations beyond the lift's range.
+# The kernels of a lifted call that are for activations outside of the lift's range.
 BEYOND_RANGE = {
-    **dict.fromkeys(("patch_scores", "pull_tokens"), "looks for blocks full of strays"),
-    **dict.fromkeys(("add_strays", "list_strays", "pull_strays"), "what strays lack"),
+    **dict.fromkeys(("patch_scores", "token_gradients"), "looks for blocks with many outliers"),
+    **dict.fromkeys(("correct_outlier_scores", "list_outliers", "correct_outlier_gradients"), "corrects outliers"),
 }
 
 
@@ -47,7 +47,7 @@ def _ends() -> str:
     curve = kept("additive-cuda")["curve"]
     last = max(row["tokens"] for row in curve if "textbook" in row["seconds"])
     return (
-        f"The textbook form in plain operations was run up to {last:,} tokens, the compiled ones at the table's sizes."
+        f"The textbook form in plain operations was run up to {last:,} tokens, the compiled forms at the table's sizes."
     )
 
 
@@ -55,10 +55,11 @@ def errors_figure() -> str:
     """Errors of the lift against its rank."""
     suite = kept("lift-errors")
     caption = (
-        f"The lift's error against its rank. Lines: the promise. Dots: the largest error of {suite['pairs']:,} pairs, "
-        "tables and features rounded as the kernels do. Beyond the bend no rank helps: it is the rounding of float16."
+        f"The lift's error against its rank. Lines: the error bound. Dots: the largest error of {suite['pairs']:,} "
+        "pairs, with tables and features rounded as in the kernels. To the right of the bend the rounding of float16 "
+        "dominates, and a larger rank does not help."
     )
-    return figure("additive-lift-errors", "Error of value and slope against rank, promised and observed", caption)
+    return figure("additive-lift-errors", "Error of value and slope against rank, bound and observed", caption)
 
 
 def why_block() -> str:
@@ -129,7 +130,7 @@ def kernels_table() -> str:
         f"float16 product, {ceilings['copied_bytes'] / 1e12:.2f} TB/s in a copy; "
         f"{ceilings['multiprocessors']} multiprocessors at {ceilings['clock_after_products'] / 1e9:.2f} GHz.",
         "",
-        "| kernel | launches | ms | floor, ms | floor / time | held by |",
+        "| kernel | launches | ms | floor, ms | floor / time | limited by |",
         "|---|---|---|---|---|---|",
     ]
     for call in dict.fromkeys(row["call"] for row in suite["rows"]):
@@ -152,7 +153,7 @@ def limits() -> str:
     said = []
     for tolerance, call, kernels, what in (
         (True, "lifted, forward and backward", ("matrix product",), "matrix products"),
-        (False, "exact, forward and backward", ("exact_scores", "pull_tokens"), "float32 instructions"),
+        (False, "exact, forward and backward", ("score_tiles", "token_gradients"), "float32 instructions"),
     ):
         rows = [one for one in compared if one["tokens"] == longest and bool(one["tolerance"]) == tolerance]
         theirs = [1e3 * row["seconds"][_peer(row)]["median"] for row in rows]
@@ -162,8 +163,8 @@ def limits() -> str:
             f"{call.partition(',')[0]}, {ratios} times ({times} ms over the floor of its {what}, {floor:.1f} ms)"
         )
     return (
-        f"So there is a limit to the ratios at {longest:,} tokens, forward and backward, against the textbook forms "
-        f"compiled for that length, however good the rest may become: {'; '.join(said)}.\n"
+        f"This limits the ratios at {longest:,} tokens, forward and backward, against the textbook forms compiled for "
+        f"that length, even if everything else took no time: {'; '.join(said)}.\n"
     )
 
 

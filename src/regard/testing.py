@@ -23,7 +23,7 @@ from torch.autograd.gradcheck import GradcheckError
 from regard.attention import attend, inspect
 from regard.backends import dispatch, row_blocks, sdpa, varlen
 from regard.backends.base import Backend, Need, Plan, Problem, Refusal, Result
-from regard.backends.blocked import chunks, memory, sweep
+from regard.backends.blocked import additive, scores, softmax
 from regard.checks import accumulation_dtype
 from regard.errors import RegardError
 from regard.layers import native
@@ -303,11 +303,11 @@ class _Logged(Backend):
 
 # Module and constant of each limit. The constant is a number, a tuple of numbers, or a dict of one of them.
 _LIMITS: dict[str, tuple[object, str]] = {
-    "tile_pairs": (memory, "TILE_ELEMENTS"),
-    "kept_scores": (sweep, "MOST_KEPT"),
+    "tile_pairs": (scores, "TILE_ELEMENTS"),
+    "kept_scores": (softmax, "MAX_KEPT_SCORES"),
     "row_block_elements": (row_blocks, "BLOCK_ELEMENTS"),
     "row_block_queries": (row_blocks, "MIN_QUERIES"),
-    "additive_chunk_elements": (chunks, "CHUNK"),
+    "additive_chunk_elements": (additive, "CHUNK_ELEMENTS"),
     "small_elements": (dispatch, "MAX_SMALL_ELEMENTS"),
     "small_additive_elements": (dispatch, "MAX_SMALL_ADDITIVE_ELEMENTS"),
     "few_queries": (dispatch, "MAX_FEW_QUERIES"),

@@ -16,7 +16,7 @@ from regard.scores.names import NAMED_SCORES, SIZED_SCORES
 LISTED = [*NAMED_SCORES, *SIZED_SCORES]
 # Every backend that takes dot products.
 BACKENDS = ("torch", "reference", "blocked")
-# Every backend with every score it takes; distances on triton, which takes fewer masks for them: tests/backends/fused.
+# Every backend with every score it takes; distances on triton, which takes fewer masks for them: tests/backends/triton.
 RUNS = [(backend, score) for backend in BACKENDS for score in LISTED if backend != "torch" or score in DOTS]
 RUNS.append(("triton", "additive"))
 # Triton's interpreter computes with NumPy, which warns of the logarithm of 0.

@@ -11,7 +11,7 @@ from regard import Mask
 from regard.attention.prepare import Options, prepare
 from regard.backends import dispatch
 from regard.backends.base import Plan, Problem, Refusal
-from regard.backends.blocked.additive import AdditiveTiles
+from regard.backends.blocked.additive import AdditiveScores
 from regard.backends.dispatch import (
     BACKENDS,
     MAX_FEW_QUERIES,
@@ -83,12 +83,12 @@ def test_blocked_computes_tanh_if_the_tolerance_is_tighter_than_the_identity():
     assert loose.bound.startswith("at most 1.9e-06 for each tanh")
     assert tight.bound.startswith("at most 1.2e-07 for each tanh")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(AdditiveTiles, "_tanh_scores", lambda *_: pytest.fail("the identity is exact enough"))
+        patch.setattr(AdditiveScores, "_tanh_scores", lambda *_: pytest.fail("the identity is exact enough"))
         regard.attend(query, key, value, score, tolerance=2e-6)
     exact = regard.attend(query, key, value, score, backend="reference")
     torch.testing.assert_close(regard.attend(query, key, value, score, tolerance=5e-7), exact)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(AdditiveTiles, "_tanh_scores", lambda *_: pytest.fail("tanh was taken"))
+        patch.setattr(AdditiveScores, "_tanh_scores", lambda *_: pytest.fail("tanh was taken"))
         with pytest.raises(pytest.fail.Exception, match="tanh was taken"):
             regard.attend(query, key, value, score, tolerance=5e-7)
 
@@ -194,7 +194,7 @@ SCORES = {
     "callable": lambda: lambda q, k: q @ k.mT,
 }
 ONLY_DOT = "it computes dot products only"
-ONLY_FUSED = "it knows scores of distance and additive scores only"
+ONLY_FUSED = "it supports scores of distance and additive scores only"
 NO_WEIGHTS = "it does not return weights"
 # The reason of each backend that refuses, by kind of score and need.
 REFUSALS = {

@@ -10,13 +10,11 @@ from tests.refuses import refuses
 
 import regard
 from regard.backends import dispatch
-from regard.backends.blocked.additive import AdditiveTiles
-from regard.backends.blocked.chunks import ChunkTiles
-from regard.backends.blocked.loops import LoopTiles
+from regard.backends.blocked.additive import AdditiveScores, ChunkedAdditive, CompiledAdditive
 from regard.scores.names import NAMED_SCORES, SIZED_SCORES
 from regard.testing import dispatch_log
 
-# triton takes distances and additive scores, the former in float32 and with some masks: tests/backends/fused judge it.
+# triton takes distances and additive scores, the former in float32 and with some masks: tests/backends/triton judge it.
 JUDGED = [name for name in dispatch.BACKENDS if name not in ("reference", "triton")]
 LISTED = [*NAMED_SCORES, *SIZED_SCORES]
 # What one kernel does with masks, all do: a variant differs in its parameters.
@@ -84,13 +82,13 @@ def test_blocks_agree_for_lengths_around_the_edges_of_their_tiles(length):
 
 @pytest.mark.parametrize("score", ADDITIVE)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("way", [ChunkTiles, LoopTiles])
+@pytest.mark.parametrize("way", [ChunkedAdditive, CompiledAdditive])
 def test_additive_blocks_agree_where_some_tiles_are_out_of_reach_of_the_identity(score, dtype, way, monkeypatch):
     within = []
-    judge = AdditiveTiles._within_reach
-    monkeypatch.setattr(AdditiveTiles, "_within_reach", lambda *at: within.append(judge(*at)) or within[-1])
+    judge = AdditiveScores._is_fast_safe
+    monkeypatch.setattr(AdditiveScores, "_is_fast_safe", lambda *at: within.append(judge(*at)) or within[-1])
     monkeypatch.setitem(way.reaches, dtype, 8.0)
-    if way is LoopTiles:
+    if way is CompiledAdditive:
         take_loops(monkeypatch)
     assert disagreements(Case(score, "causal", dtype, large=True), "blocked") == []
     assert set(within) == {True, False}
@@ -108,7 +106,7 @@ def test_every_way_of_additive_blocks_agrees_with_the_reference(score, mask, dty
 def test_the_cases_have_several_tiles_and_a_ragged_last_one():
     case, seen = Case("gaussian"), []
     call = build(case, case.dtype)
-    spy = regard.backends.blocked.tiles.DistanceTiles
+    spy = regard.backends.blocked.scores.DistanceScores
     with pytest.MonkeyPatch.context() as patch:
         scores = spy.scores
         patch.setattr(spy, "scores", lambda self, rows, cols: seen.append((rows, cols)) or scores(self, rows, cols))

@@ -8,7 +8,7 @@ from tests.refuses import refuses
 from torch.autograd import gradcheck, gradgradcheck
 
 import regard
-from regard.backends.blocked.sweep import Sweep
+from regard.backends.blocked.softmax import TileLoop
 from regard.scores.names import KERNEL_SCORES, NAMED_SCORES, SIZED_SCORES
 
 BACKENDS = ("reference", "blocked")
@@ -22,7 +22,7 @@ NAMES = [name for name in SCORES if f"{name} learnable" not in SCORES]
 @pytest.fixture(autouse=True)
 def _tiny_tiles(monkeypatch, set_limits):
     """One query by two keys: every case has four tiles, two of them ragged."""
-    monkeypatch.setattr(Sweep, "_tile_shape", lambda self: (1, 2))
+    monkeypatch.setattr(TileLoop, "_tile_shape", lambda self: (1, 2))
     set_limits(row_block_elements=1, row_block_queries=1)
 
 
@@ -163,7 +163,7 @@ def test_blocks_and_reference_take_the_same_gradient_at_a_kink(name, place):
 @pytest.mark.parametrize("dim", [16, 17])
 def test_clusters_far_apart_keep_their_gradients(dim, monkeypatch):
     """One tile holds both clusters, a thousand bandwidths apart in each dimension."""
-    monkeypatch.setattr(Sweep, "_tile_shape", lambda self: (600, 600))
+    monkeypatch.setattr(TileLoop, "_tile_shape", lambda self: (600, 600))
     points = torch.randn(600, dim) + 1000 * (torch.arange(600) % 2).unsqueeze(-1)
     value = torch.randn(600, 1)
 

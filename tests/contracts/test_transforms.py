@@ -10,7 +10,7 @@ from torch.func import functional_call, grad, vmap
 
 import regard
 from regard import Mask
-from regard.backends.blocked.loops import has_compiler
+from regard.backends.blocked.additive import can_compile_loops
 from regard.scores import Additive, Gaussian, ScaledDot
 from regard.scores.names import NAMED_SCORES
 
@@ -282,7 +282,7 @@ def test_dropout_compiles(backend):
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch's own, as inductor loads
 def test_a_caller_compiles_with_inductor():
     """One call of each custom operator inside ordinary code; fused operations may round otherwise."""
-    if not has_compiler():
+    if not can_compile_loops():
         pytest.skip("inductor needs a C++ compiler")
     query, key, value = (x.float().requires_grad_() for x in drawn(2))
 

@@ -8,10 +8,10 @@ from benchmarks import pages
 from benchmarks.additive_figures import curves, explanations, files, lift_errors, page
 from benchmarks.additive_figures.__main__ import main
 
-from regard.backends.blocked import chunks
-from regard.backends.blocked.additive import TANH_ERROR, AdditiveTiles
-from regard.backends.fused.additive import plan, tables
-from regard.backends.fused.additive.lift import CELLS, WIDEST, lift_of
+from regard.backends.blocked.additive import CHUNK_ELEMENTS, TANH_ERROR, AdditiveScores
+from regard.backends.triton import additive
+from regard.backends.triton.additive import exact, lifted
+from regard.backends.triton.additive.lift import CELLS, MAX_PRODUCT, lift_of
 from regard.scores.additive import TOKENS_PER_OUTLIER
 
 TEXT = page.PAGE.read_text(encoding="utf-8")
@@ -92,7 +92,7 @@ def test_every_comparison_and_every_kernel_is_in_a_table():
     assert kernels == []
 
 
-def test_the_measured_errors_are_kept_for_every_rank_and_within_the_promise():
+def test_the_measured_errors_are_kept_for_every_rank_and_within_the_bound():
     rows = files.kept("lift-errors")["rows"]
     assert [(row["reach"], row["rank"]) for row in rows] == [
         (reach, rank) for reach in lift_errors.REACHES for rank in lift_errors.RANKS
@@ -132,17 +132,20 @@ def test_the_command_refuses_what_it_does_not_know():
 
 
 def test_the_page_names_the_constants_of_the_code():
-    exact, lifted = (pairs.bit_length() - 1 for pairs in tables.SLAB)
+    exact_pairs, lifted_pairs = (pairs.bit_length() - 1 for pairs in additive.SLAB_PAIRS)
+    slabs = f"$2^{{{exact_pairs}}}$ pairs, lifted ones of $2^{{{lifted_pairs}}}$, or {exact.BLOCK} rows"
+    work = f"$2^{{{additive.MIN_LIFT_WORK.bit_length() - 1}}}$ pairs times hidden units"
+    share = f"more than one activation in {lifted.ACTIVATIONS_PER_OUTLIER} is an outlier"
     for said in (
-        f"where there are at least {plan.LEAST_TOKENS} queries and keys",
-        f"up to $2^{{{plan.LEAST_WORK.bit_length() - 1}}}$ pairs times hidden units the exact form is the faster one",
+        f"where there are at least {additive.MIN_LIFT_TOKENS} queries and keys",
+        f"up to {work} the exact form is the faster one",
         f"but for those of one token in {TOKENS_PER_OUTLIER},",
-        f"A block of {tables.BLOCK} tokens in which more than one activation in {tables.STRAY_SHARE} is a stray",
-        f"in slabs of at most $2^{{{exact}}}$ pairs, lifted ones of $2^{{{lifted}}}$, or {tables.BLOCK} rows",
+        f"A block of {exact.BLOCK} tokens in which {share}",
+        f"in slabs of at most {slabs}",
         f"from a table of {CELLS:,} cells",
-        f"products of up to {WIDEST:,} entries",
-        f"about $2^{{{chunks.CHUNK['cpu'].bit_length() - 1}}}$ numbers",
-        f"${TANH_ERROR:g}\\,\\epsilon$ are promised (`TANH_ERROR`)",
-        "Activations of up to {:g} in float32 and {:g} in float64".format(*AdditiveTiles.reaches.values()),
+        f"products of up to {MAX_PRODUCT:,} entries",
+        f"about $2^{{{CHUNK_ELEMENTS['cpu'].bit_length() - 1}}}$ numbers",
+        f"The bound is ${TANH_ERROR:g}\\,\\epsilon$ (`TANH_ERROR`)",
+        "activations of up to {:g} in float32 and {:g} in float64".format(*AdditiveScores.max_activation.values()),
     ):
         assert said in TEXT, said

@@ -9,19 +9,19 @@ CEILINGS = {"matrix_flops": 7e14, "copied_bytes": 4e12, "multiprocessors": 132, 
 
 
 def test_matrix_products_of_many_names_are_one_kernel_and_specks_are_left_out():
-    events = [("nvjet_a", 0.5, 2), ("pool_slab", 0.1, 1), ("some_gemm_b", 0.25, 1), ("Memset", 0.001, 3)]
-    assert summed(events) == {"matrix product": (0.75, 3), "pool_slab": (0.1, 1)}
+    events = [("nvjet_a", 0.5, 2), ("pool_scores", 0.1, 1), ("some_gemm_b", 0.25, 1), ("Memset", 0.001, 3)]
+    assert summed(events) == {"matrix product": (0.75, 3), "pool_scores": (0.1, 1)}
 
 
 def test_the_least_is_of_whole_calls_for_every_kernel():
     runs = [
-        summed([("nvjet_a", 0.5, 1), ("nvjet_b", 0.4, 1), ("pool_slab", 0.1, 1)]),
-        summed([("nvjet_a", 0.3, 1), ("nvjet_b", 0.4, 1), ("pool_slab", 0.2, 1)]),
-        summed([("nvjet_a", 0.1, 1), ("nvjet_b", 0.9, 1), ("grade_slab", 0.2, 1)]),
+        summed([("nvjet_a", 0.5, 1), ("nvjet_b", 0.4, 1), ("pool_scores", 0.1, 1)]),
+        summed([("nvjet_a", 0.3, 1), ("nvjet_b", 0.4, 1), ("pool_scores", 0.2, 1)]),
+        summed([("nvjet_a", 0.1, 1), ("nvjet_b", 0.9, 1), ("score_gradients", 0.2, 1)]),
     ]
     found = least(runs)
     assert found["matrix product"] == (pytest.approx(0.7), 2)
-    assert (found["pool_slab"], found["grade_slab"]) == ((0.1, 1), (0.2, 1))
+    assert (found["pool_scores"], found["score_gradients"]) == ((0.1, 1), (0.2, 1))
 
 
 def test_a_ceiling_is_the_best_of_its_calls(monkeypatch):

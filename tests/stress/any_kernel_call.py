@@ -1,13 +1,13 @@
-"""Properties of the fused kernels in Triton's interpreter: any small call agrees with the reference."""
+"""Properties of the Triton kernels in Triton's interpreter: any small call agrees with the reference."""
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.backends.fused import judge as distances
-from tests.backends.fused.additive import judge as additive
-from tests.backends.fused.additive.conftest import _small_tiles  # noqa: F401
-from tests.backends.fused.test_agreement import small_tiles  # noqa: F401
+from tests.backends.triton.additive import judge as additive
+from tests.backends.triton.additive.conftest import _small_tiles  # noqa: F401
+from tests.backends.triton.distance import judge as distance
+from tests.backends.triton.distance.test_kernels import small_tiles  # noqa: F401
 from tests.stress.calls import ROUNDINGS
 
 from regard import Mask
@@ -26,17 +26,17 @@ sizes = st.integers(1, 19)
 
 @pytest.mark.usefixtures("small_tiles")
 @given(
-    link=st.sampled_from(sorted(KERNELS)),
+    kernel=st.sampled_from(sorted(KERNELS)),
     shape=st.tuples(sizes, sizes, st.integers(1, 3), st.integers(1, 3)),
     mask=st.sampled_from(sorted(MASKS)),
-    biased=st.booleans(),
+    has_bias=st.booleans(),
     seed=st.integers(0, 2**31),
 )
-def test_kernels_of_distances_agree_with_the_reference(link, shape, mask, biased, seed):
+def test_kernels_of_distances_agree_with_the_reference(kernel, shape, mask, has_bias, seed):
     torch.manual_seed(seed)
-    bias = torch.randn(1, shape[1], dtype=torch.float64) if biased else None
-    call = distances.drawn(link, *shape, spread=0.3, mask=MASKS[mask](shape[1]), bias=bias)
-    assert distances.disagreements(call, roundings=ROUNDINGS) == []
+    bias = torch.randn(1, shape[1], dtype=torch.float64) if has_bias else None
+    call = distance.drawn(kernel, *shape, spread=0.3, mask=MASKS[mask](shape[1]), bias=bias)
+    assert distance.disagreements(call, roundings=ROUNDINGS) == []
 
 
 @given(

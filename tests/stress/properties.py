@@ -36,7 +36,7 @@ AREAS = {
         30,
     ),
     "kernels in the interpreter": Area(
-        ("tests/stress/any_kernel_call.py", "tests/backends/fused/additive/test_pairs.py"), 300, 3
+        ("tests/stress/any_kernel_call.py", "tests/backends/triton/additive/test_exact.py"), 300, 3
     ),
 }
 

@@ -3,7 +3,7 @@
 The backends by name, and where they are:
 
 - "torch": `sdpa.py` and `varlen.py`
-- "triton": `fused/`
+- "triton": `triton/`
 - "reference": `reference.py`
 - "blocked": `blocked/` and `row_blocks.py`
 

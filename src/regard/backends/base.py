@@ -37,6 +37,7 @@ class Problem(NamedTuple):
         padding_is_zero: whether the padding of key and value holds 0 already.
         has_one_batch: whether query, key and value are known to have the same batch axes; False if they broadcast or if
             it is not known.
+        seed: decides which weights dropout drops, int64 (); with torch.vmap it may have the mapped axes.
     """
 
     pair: PairScore
@@ -49,6 +50,7 @@ class Problem(NamedTuple):
     first_query: int = 0
     padding_is_zero: bool = False
     has_one_batch: bool = False
+    seed: Tensor | None = None
 
     @property
     def queries(self) -> int:
@@ -75,6 +77,11 @@ class Problem(NamedTuple):
     def uses_callable(self) -> bool:
         """Whether a function of the user computes the scores or the bias."""
         return isinstance(self.pair, CallablePair) or callable(self.bias)
+
+    def operands(self) -> list[Tensor]:
+        """Return the tensors that can have a gradient: query, key, the parameters of the score, value and bias."""
+        bias = [self.bias] if isinstance(self.bias, Tensor) else []
+        return [self.pair.query, self.pair.key, *self.pair.parameters(), self.value, *bias]
 
     def additive_bound(self, tanh_error: float) -> str:
         """Describe the error bound of an additive score.

@@ -1,24 +1,33 @@
-"""A forward and a backward function over tensors as one differentiable operator of torch.
+"""Make a differentiable custom operator of torch from functions that compute a problem forward and backward.
 
-So callers can be compiled, exported and vmapped. An operator takes tensors, numbers and text only: all tensors of a
-call travel in one list, the rest, its statics, after it. Every tensor that is mapped over has the rank of the batch
-plus two, so that one vmap rule serves all.
+Callers of a custom operator can be compiled, exported, traced and vmapped. Such an operator accepts tensors, numbers
+and text only, so `flatten` turns a `Problem` into tensors, a text, floats and integers. The numbers are not part of the
+text, because they may be symbolic while torch traces the caller. Every tensor but a dropout seed has one axis for each
+batch axis and two more; that is why one vmap rule serves all operators.
 
-Differentiation is registered twice, because torch has two readers: torch.compile and torch.export want it on the
-operator, and torch.func's transforms understand it on an autograd.Function only. Where nobody watches, the functions
-are called as they are: what an operator costs is noticed in a short call.
+The derivative is registered twice: on the custom operator for torch.compile and torch.export, and on an
+autograd.Function for the transforms of torch.func, which fail on operators with `register_autograd` (torch 2.13). When
+nothing traces the call, the functions are called directly, because calling a custom operator costs a tenth of a short
+additive call on a GPU.
 """
 
-from collections.abc import Callable, Sequence
-from functools import wraps
+import json
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from regard.backends.base import Problem, Result
+from regard.checks import accumulation_dtype, common_batch, needs_grad
 from regard.errors import RegardError
+from regard.masks import bound
+from regard.scores.additive import AdditivePair
+from regard.scores.base import PairScore
+from regard.scores.distance import DistancePair
+from regard.scores.dot import DotPair
+from regard.scores.kernels import KERNELS
 from regard.torch_compat import (
-    CustomOpDef,
     has_forward_gradients,
     in_functorch,
     is_legacy_batched,
@@ -26,86 +35,358 @@ from regard.torch_compat import (
     is_traced,
 )
 
-Results = tuple[Tensor, ...]
+MAX_SEED = 2**62
+"""Dropout seeds are below this number, so that sums of a seed and a position fit into 64 bits."""
+
+Saved = Sequence[Tensor]
+"""What a forward function returns and a backward function gets: output, log_mass, and the tensors that it keeps."""
+Options = tuple[Any, ...]
+"""What an operator decides about a problem before it runs: numbers and booleans."""
+Constants = tuple[str, Sequence[float], Sequence[int]]
+"""Text, floats and integers: everything of a problem that is not a tensor."""
+Shapes = Sequence[Sequence[int]]
 
 
-class Directions(NamedTuple):
-    """What an operator computes; statics are annotated one by one, since torch reads its schema from them.
+class Needs(NamedTuple):
+    """Which gradients a backward pass must compute.
 
-    forward: (tensors, *statics) -> output, log_mass, and what else backward wants to keep. backward: (results, tensors,
-    *statics, needs) -> a gradient for each tensor, empty where it is not needed; results are the gradients of output
-    and log_mass, then all that forward returned. fake: as forward, for shapes and dtypes alone.
+    Attributes:
+        pair: one entry for the query, the key and each parameter of the score.
+        value: for the values.
+        bias: for the bias.
     """
 
-    forward: Callable[..., Results]
-    backward: Callable[..., list[Tensor]]
-    fake: Callable[..., Results]
+    pair: Sequence[bool]
+    value: bool
+    bias: bool
 
 
-class Operator(NamedTuple):
-    """run: of tensors and statics, differentiable, by whatever way is right. forward, backward: torch's operators."""
+class Gradients(NamedTuple):
+    """The gradients of a problem; None where a gradient is not needed.
 
-    run: Callable[[list[Tensor], Sequence[Any]], Results]
-    forward: CustomOpDef
-    backward: CustomOpDef
+    Attributes:
+        pair: one entry for the query, the key and each parameter of the score.
+        value: of the values.
+        bias: of the bias.
+    """
+
+    pair: Sequence[Tensor | None]
+    value: Tensor | None
+    bias: Tensor | None
 
 
-def operator(name: str, directions: Directions, *, backend: str, refusal: str) -> Operator:
-    """The operator of that name; refusal: why the backend has no second derivative."""
-    forward = torch.library.custom_op(f"regard::{name}", _contiguous(directions.forward), mutates_args=())
-    backward = torch.library.custom_op(f"regard::{name}_backward", _contiguous(directions.backward), mutates_args=())
+class Kernels(NamedTuple):
+    """The functions of one operator.
 
-    def pool(tensors: list[Tensor], statics: Sequence[Any]) -> Results:
-        """Call as an operator where somebody watches."""
-        return (directions.forward if _is_plain(tensors) else forward)(tensors, *statics)
+    Attributes:
+        forward: takes a problem and options, and returns output (*batch, queries, value_dim) in the dtype of value,
+            log_mass (*batch, queries) in the accumulation dtype, and tensors that the backward pass uses again.
+        backward: takes a problem, options, what `forward` returned, the gradients of output and log_mass, and what it
+            needs to compute; returns gradients with the shapes of the tensors of the problem.
+        choose: returns the options of a problem. It runs where the operator is called, so it knows whether the caller
+            is compiled and whether a gradient is needed.
+        kept_shapes: the shapes of the kept tensors, which have the accumulation dtype.
+        num_kept: number of kept tensors.
+    """
 
-    class Pooling(torch.autograd.Function):
-        """First derivatives of the forward function, by the backward function."""
+    forward: Callable[[Problem, Options], Saved]
+    backward: Callable[[Problem, Options, Saved, Tensor, Tensor, Needs], Gradients]
+    choose: Callable[[Problem], Options] = lambda problem: ()
+    kept_shapes: Callable[[Problem, Options], Shapes] = lambda problem, options: ()
+    num_kept: int = 0
 
+
+class Operator:
+    """A custom operator of torch, `regard::<name>`, and its backward operator, `regard::<name>_backward`.
+
+    Attributes:
+        kernels: its functions.
+        forward: the custom operator; takes what `flatten` returns.
+        backward: its backward operator; takes what `forward` takes, the results of `forward`, their gradients and a
+            list of booleans.
+    """
+
+    def __init__(self, name: str, kernels: Kernels, *, backend: str) -> None:
+        """Register both operators.
+
+        Args:
+            name: name of the operator.
+            kernels: its functions.
+            backend: name of the backend, for error messages.
+        """
+        self.kernels, self._backend = kernels, backend
+        results = ", ".join(["Tensor"] * (2 + kernels.num_kept))
+        arguments = "Tensor[] tensors, str text, float[] numbers, SymInt[] sizes"
+        self.forward = torch.library.custom_op(
+            f"regard::{name}", self._forward, mutates_args=(), schema=f"({arguments}) -> ({results})"
+        )
+        self.backward = torch.library.custom_op(
+            f"regard::{name}_backward",
+            self._backward,
+            mutates_args=(),
+            schema=f"({arguments}, Tensor[] saved, Tensor[] d_results, bool[] needs) -> Tensor[]",
+        )
+        self.forward.register_fake(self._fake_forward)
+        self.forward.register_autograd(self._autograd_backward, setup_context=_save_for_autograd)
+        self.forward.register_vmap(self._vmap_forward)
+        self.backward.register_fake(_fake_backward)
+        self.backward.register_vmap(self._vmap_backward)
+        self._function = _autograd_function(self)
+
+    def run(self, problem: Problem) -> Result:
+        """Return output and log_mass of a problem, differentiable.
+
+        Args:
+            problem: its pair score is a dot product, a distance or an additive score, and its bias is a tensor or None.
+
+        Returns:
+            The result.
+        """
+        if problem.dropout:
+            problem = problem._replace(seed=torch.randint(MAX_SEED, (), device=problem.value.device))
+        options = self.kernels.choose(problem)
+        if torch.compiler.is_compiling():
+            found = self.forward(*flatten(problem, options))
+        elif needs_grad(*problem.operands()) or has_forward_gradients() or in_functorch():
+            tensors, *constants = flatten(problem, options)
+            found = self._function.apply(tuple(constants), *tensors)
+        elif _is_plain(_all_tensors(problem)):
+            found = self.kernels.forward(problem, options)
+        else:
+            found = self.forward(*flatten(problem, options))
+        return Result(*found[:2])
+
+    def call_forward(self, tensors: Sequence[Tensor], constants: Constants) -> Saved:
+        """Run the forward function, through the custom operator if the call is traced."""
+        return (self._forward if _is_plain(tensors) else self.forward)(list(tensors), *constants)
+
+    def call_backward(
+        self,
+        tensors: Sequence[Tensor],
+        constants: Constants,
+        saved: Saved,
+        d_results: Sequence[Tensor],
+        needs: Sequence[bool],
+    ) -> list[Tensor]:
+        """Run the backward function, through the custom operator if the call is traced."""
+        is_plain = _is_plain([*tensors, *saved, *d_results])
+        given = list(tensors), *constants, list(saved), list(d_results), list(needs)
+        return (self._backward if is_plain else self.backward)(*given)
+
+    def refuse(self, got: str, needed: str) -> RegardError:
+        """Return the error for a derivative that the operator does not have."""
+        return RegardError(
+            "backend",
+            got=f"{got} through {self._backend}",
+            needed=needed,
+            repair='Use backend="reference", or write the score as a callable.',
+        )
+
+    def refuse_batched_gradients(self) -> RegardError:
+        """Return the error for gradients that autograd's older batching passes all at once."""
+        return RegardError(
+            "backend",
+            got=f"gradients in batches (is_grads_batched or vectorize) through {self._backend}",
+            needed="one gradient at a time, or the transforms of torch.func",
+            repair='Use torch.func.jacrev, or backend="reference".',
+        )
+
+    def _forward(
+        self, tensors: list[Tensor], text: str, numbers: Sequence[float], sizes: Sequence[int]
+    ) -> tuple[Tensor, ...]:
+        # Contiguous, because compiled programs rely on the strides of the fake results.
+        return tuple(x.contiguous() for x in self.kernels.forward(*unflatten(tensors, text, numbers, sizes)))
+
+    def _backward(
+        self,
+        tensors: list[Tensor],
+        text: str,
+        numbers: Sequence[float],
+        sizes: Sequence[int],
+        saved: Saved,
+        d_results: Sequence[Tensor],
+        needs: Sequence[bool],
+    ) -> list[Tensor]:
+        problem, options = unflatten(tensors, text, numbers, sizes)
+        num_pair = 2 + len(problem.pair.parameters())
+        has_bias = problem.bias is not None
+        needed = Needs(needs[:num_pair], needs[num_pair], has_bias and needs[num_pair + 1])
+        d_output, d_log_mass = d_results
+        found = self.kernels.backward(problem, options, saved, d_output, d_log_mass, needed)
+        grads = [*found.pair, found.value, *([found.bias] if has_bias else [])]
+        grads += [None] * (len(tensors) - len(grads))
+        return [
+            tensor.new_empty(0) if grad is None or not need else grad.to(tensor.dtype).contiguous()
+            for grad, tensor, need in zip(grads, tensors, needs, strict=True)
+        ]
+
+    def _fake_forward(self, tensors, text, numbers, sizes):
+        problem, options = unflatten(tensors, text, numbers, sizes)
+        value, batch, dtype = problem.value, batch_of(problem), accumulation_dtype(problem.value.dtype)
+        output = value.new_empty(*batch, problem.queries, value.shape[-1])
+        shapes = [(*batch, problem.queries), *self.kernels.kept_shapes(problem, options)]
+        return output, *(value.new_empty(shape, dtype=dtype) for shape in shapes)
+
+    def _autograd_backward(self, ctx, *d_results):
+        results, tensors = _split_saved(ctx)
+        needs = list(ctx.needs_input_grad[0])
+        found = self.backward(tensors, *ctx.constants, results, list(d_results[:2]), needs)
+        # torch takes an empty list of numbers for a list of tensors, so its gradient must be a list, too.
+        _, numbers, sizes = ctx.constants
+        return _only_needed(found, needs), None, None if numbers else [], None if sizes else []
+
+    def _vmap_forward(self, info, in_dims, tensors, *constants):
+        del info
+        found = self.forward(_move_to_front(tensors, in_dims[0], size=1), *constants)
+        return found, tuple(0 for _ in found)
+
+    def _vmap_backward(self, info, in_dims, tensors, text, numbers, sizes, saved, d_results, needs):
+        # Tensors without the mapped axis are expanded, because each example has its own gradient.
+        tensors, saved, d_results = (
+            _move_to_front(given, in_dims[at], size=info.batch_size)
+            for at, given in ((0, tensors), (4, saved), (5, d_results))
+        )
+        found = self.backward(tensors, text, numbers, sizes, saved, d_results, needs)
+        return found, [0 if need else None for need in needs]
+
+
+def batch_of(problem: Problem) -> tuple[int, ...]:
+    """Return the batch shape that all tensors of a problem broadcast to.
+
+    With torch.vmap, a bias or a mask may have a batch axis that queries, keys and values do not have.
+    """
+    return common_batch(*problem.operands(), *([] if problem.mask is None else problem.mask.tensors()))
+
+
+def flatten(problem: Problem, options: Options = ()) -> tuple[list[Tensor], str, list[float], list[int]]:
+    """Return a problem as tensors, text and numbers.
+
+    Args:
+        problem: its pair score is a dot product, a distance or an additive score, and its bias is a tensor or None.
+        options: decisions of an operator, which the text includes.
+
+    Returns:
+        The tensors: query, key, parameters of the score, value, bias, seed and the tensors of the mask; the text, whose
+        second line is the structure of the mask; the floats; and the integers of the mask.
+    """
+    mask_text, mask_tensors, sizes = ("", [], []) if problem.mask is None else bound.flatten(problem.mask)
+    seed = [] if problem.seed is None else [problem.seed]
+    has_bias, has_seed = problem.bias is not None, problem.seed is not None
+    settings = _score_settings(problem.pair), has_bias, has_seed, float(problem.dropout), problem.tolerance, options
+    numbers: list[float] = []
+    text = f"{_encode(settings, numbers)}\n{mask_text}"
+    return [*problem.operands(), *seed, *mask_tensors], text, numbers, sizes
+
+
+def unflatten(
+    tensors: Sequence[Tensor], text: str, numbers: Sequence[float], sizes: Sequence[int]
+) -> tuple[Problem, Options]:
+    """Return the problem and the options from what `flatten` returned."""
+    settings, mask_text = text.split("\n")
+    decoded = _decode(json.loads(settings), iter(numbers))
+    score_settings, has_bias, has_seed, dropout, tolerance, options = decoded
+    pair, rest = _read_score(score_settings, tensors)
+    value, *rest = rest
+    bias = rest.pop(0) if has_bias else None
+    seed = rest.pop(0) if has_seed else None
+    mask = bound.unflatten(mask_text, rest, sizes) if mask_text else None
+    problem = Problem(pair, value, mask, bias, dropout, tolerance, padding_is_zero=True, seed=seed)
+    return problem, options
+
+
+def _encode(constant: object, numbers: list[float]) -> str:
+    """Return a constant as JSON, with "float" for each float, which is appended to `numbers`.
+
+    Not json.dumps, because torch.compile cannot trace it.
+    """
+    if isinstance(constant, tuple):
+        return f"[{','.join([_encode(part, numbers) for part in constant])}]"
+    if isinstance(constant, float):
+        numbers.append(constant)
+        return '"float"'
+    if isinstance(constant, str):
+        return f'"{constant}"'
+    if constant is None:
+        return "null"
+    if isinstance(constant, bool):
+        return "true" if constant else "false"
+    return str(constant)
+
+
+def _decode(node: Any, numbers: Iterator[float]) -> Any:
+    if isinstance(node, list):
+        return tuple([_decode(part, numbers) for part in node])
+    return next(numbers) if node == "float" else node
+
+
+def _score_settings(pair: PairScore) -> tuple[object, ...]:
+    """Return the kind of a score and its constants."""
+    if isinstance(pair, DotPair):
+        return pair.kind, float(pair.scale), pair.softcap
+    if isinstance(pair, DistancePair):
+        return pair.kind, pair.kernel.name
+    assert isinstance(pair, AdditivePair)
+    return pair.kind, *pair.reach
+
+
+def _read_score(settings: Sequence[Any], tensors: Sequence[Tensor]) -> tuple[PairScore, list[Tensor]]:
+    """Return the score from its settings and the first tensors, and the remaining tensors."""
+    kind, *constants = settings
+    query, key, *rest = tensors
+    if kind == DotPair.kind:
+        return DotPair(query, key, *constants), rest
+    parameter, *rest = rest
+    if kind == DistancePair.kind:
+        return DistancePair(query, key, parameter, KERNELS[constants[0]]), rest
+    return AdditivePair(query, key, parameter, (constants[0], constants[1])), rest
+
+
+def _autograd_function(operator: Operator) -> type[torch.autograd.Function]:
+    """Return the autograd.Function of an operator. Its arguments are the constants and the tensors of a problem."""
+
+    class Forward(torch.autograd.Function):
         generate_vmap_rule = True
 
         @staticmethod
-        def forward(statics, *tensors):
-            return pool(list(tensors), statics)
+        def forward(constants, *tensors):
+            return tuple(operator.call_forward(tensors, constants))
 
         @staticmethod
         def setup_context(ctx, inputs, output) -> None:
-            ctx.statics, *tensors = inputs
-            ctx.kept = len(output)
+            ctx.constants, *tensors = inputs
+            ctx.num_results = len(output)
             ctx.save_for_backward(*output, *tensors)
             ctx.mark_non_differentiable(*output[2:])
-            ctx.set_materialize_grads(False)  # zeros for what has no gradient would be as large as what is kept
+            ctx.set_materialize_grads(False)  # zeros for the kept tensors would be as large as those tensors
 
         @staticmethod
         def jvp(ctx, *tangents):
-            raise _refused(backend, "a forward-mode derivative", "derivatives by a backward pass")
+            raise operator.refuse("a forward-mode derivative", "derivatives by a backward pass")
 
         @staticmethod
         def backward(ctx, *grads):
-            needs, saved = list(ctx.needs_input_grad[1:]), list(ctx.saved_tensors)
-            grads = [torch.zeros_like(x) if grad is None else grad for grad, x in zip(grads[:2], saved, strict=False)]
-            if any(is_legacy_batched(grad) for grad in grads):
-                raise RegardError(
-                    "backend",
-                    got=f"gradients in batches (is_grads_batched or vectorize) through {backend}",
-                    needed="one gradient at a time, or torch.func's transforms",
-                    repair='Use torch.func.jacrev, or backend="reference".',
-                )
-            results, tensors = [*grads, *saved[: ctx.kept]], saved[ctx.kept :]
-            if torch.is_grad_enabled() or not _is_plain([*results, *tensors]):
-                found = Gradient.apply(ctx.statics, needs, len(results), *results, *tensors)
+            needs = list(ctx.needs_input_grad[1:])
+            results, tensors = _split_saved(ctx)
+            d_results = [
+                torch.zeros_like(x) if grad is None else grad for grad, x in zip(grads[:2], results[:2], strict=True)
+            ]
+            if any(is_legacy_batched(grad) for grad in d_results):
+                raise operator.refuse_batched_gradients()
+            if torch.is_grad_enabled() or not _is_plain([*results, *tensors, *d_results]):
+                found = Backward.apply(ctx.constants, needs, len(results), *results, *d_results, *tensors)
             else:
-                found = directions.backward(results, tensors, *ctx.statics, needs)
-            return None, *_needed(found, needs)
+                found = operator.call_backward(tensors, ctx.constants, results, d_results, needs)
+            return None, *_only_needed(found, needs)
 
-    class Gradient(torch.autograd.Function):
-        """The backward operator, which has no derivative of its own and says so."""
+    class Backward(torch.autograd.Function):
+        """The backward pass as a function of its own, which has no derivative."""
 
         generate_vmap_rule = True
 
         @staticmethod
-        def forward(statics, needs, count, *tensors):
-            return tuple(backward(list(tensors[:count]), list(tensors[count:]), *statics, needs))
+        def forward(constants, needs, num_results, *given):
+            saved, d_results, tensors = given[:num_results], given[num_results:][:2], given[num_results + 2 :]
+            return tuple(operator.call_backward(tensors, constants, saved, d_results, needs))
 
         @staticmethod
         def setup_context(ctx, inputs, output) -> None:
@@ -113,88 +394,45 @@ def operator(name: str, directions: Directions, *, backend: str, refusal: str) -
 
         @staticmethod
         def backward(ctx, *grads):
-            raise _refused(backend, "a second derivative", f"first derivatives: {refusal}")
+            raise operator.refuse("a second derivative", "first derivatives, which are all that this backend has")
 
-    def setup(ctx, inputs, output) -> None:
-        tensors, *ctx.statics = inputs
-        ctx.kept = len(output)
-        ctx.save_for_backward(*output, *tensors)
-
-    def gradients(ctx, *grads):
-        needs, saved = list(ctx.needs_input_grad[0]), list(ctx.saved_tensors)
-        found = backward([*grads[:2], *saved[: ctx.kept]], saved[ctx.kept :], *ctx.statics, needs)
-        # An empty list of numbers is one of tensors to torch, which wants a list back for it.
-        return _needed(found, needs), *([] if isinstance(x, list) and not x else None for x in ctx.statics)
-
-    def fake_gradients(results, tensors, *statics_and_needs):
-        return [x.new_empty(x.shape if need else 0) for x, need in zip(tensors, statics_and_needs[-1], strict=True)]
-
-    def mapped_forward(info, in_dims, tensors, *statics):
-        """The mapped axis becomes one more batch axis, of size 1 where it is absent."""
-        del info
-        found = forward(_lead(tensors, in_dims[0], absent=1), *statics)
-        return found, tuple(0 for _ in found)
-
-    def mapped_backward(info, in_dims, results, tensors, *statics_and_needs):
-        """As forward, but a tensor without the mapped axis gets it at full size: each example has its own gradient."""
-        results = _lead(results, in_dims[0], absent=info.batch_size)
-        found = backward(results, _lead(tensors, in_dims[1], absent=info.batch_size), *statics_and_needs)
-        return found, [0 if need else None for need in statics_and_needs[-1]]
-
-    forward.register_fake(directions.fake)
-    forward.register_autograd(gradients, setup_context=setup)
-    forward.register_vmap(mapped_forward)
-    backward.register_fake(fake_gradients)
-    backward.register_vmap(mapped_backward)
-
-    def run(tensors: list[Tensor], statics: Sequence[Any]) -> Results:
-        if torch.compiler.is_compiling():
-            return forward(tensors, *statics)
-        differentiated = wants_gradient(tensors) or has_forward_gradients()
-        if differentiated or in_functorch():
-            return Pooling.apply(tuple(statics), *tensors)
-        return pool(tensors, statics)
-
-    return Operator(run, forward, backward)
+    return Forward
 
 
-def _contiguous(function: Callable[..., Sequence[Tensor]]) -> Callable[..., Sequence[Tensor]]:
-    """The same function with contiguous results, which the fake functions promise and compiled programs rely on."""
-
-    @wraps(function)
-    def contiguous(*arguments):
-        results = function(*arguments)
-        laid_out = [x.contiguous() for x in results]
-        return laid_out if isinstance(results, list) else tuple(laid_out)
-
-    return contiguous
+def _save_for_autograd(ctx, inputs, output) -> None:
+    tensors, *constants = inputs
+    ctx.constants = tuple(constants)
+    ctx.num_results = len(output)
+    ctx.save_for_backward(*output, *tensors)
 
 
-def wants_gradient(tensors: Sequence[Tensor]) -> bool:
-    """Whether a backward pass through a call of these tensors may follow."""
-    return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+def _split_saved(ctx: Any) -> tuple[list[Tensor], list[Tensor]]:
+    """Return the saved results and tensors. They are read once, because activation checkpointing allows no more."""
+    saved = ctx.saved_tensors
+    return list(saved[: ctx.num_results]), list(saved[ctx.num_results :])
+
+
+def _fake_backward(tensors, text, numbers, sizes, saved, d_results, needs):
+    del text, numbers, sizes, saved, d_results
+    return [tensor.new_empty(tensor.shape if need else 0) for tensor, need in zip(tensors, needs, strict=True)]
+
+
+def _all_tensors(problem: Problem) -> list[Tensor]:
+    seed = [] if problem.seed is None else [problem.seed]
+    return [*problem.operands(), *seed, *([] if problem.mask is None else problem.mask.tensors())]
 
 
 def _is_plain(tensors: Sequence[Tensor]) -> bool:
-    """Whether nobody watches the call."""
-    return not is_traced() and all(is_plain_tensor(x) for x in tensors)
+    """Return whether nothing traces, transforms or intercepts a call with these tensors."""
+    return not is_traced() and all(is_plain_tensor(tensor) for tensor in tensors)
 
 
-def _refused(backend: str, got: str, needed: str) -> RegardError:
-    return RegardError(
-        "backend",
-        got=f"{got} through {backend}",
-        needed=needed,
-        repair='Use backend="reference", or write the score as a callable.',
-    )
-
-
-def _needed(grads: Sequence[Tensor], needs: Sequence[bool]) -> list[Tensor | None]:
+def _only_needed(grads: Sequence[Tensor], needs: Sequence[bool]) -> list[Tensor | None]:
     return [grad if need else None for grad, need in zip(grads, needs, strict=True)]
 
 
-def _lead(tensors: Sequence[Tensor], dims: Sequence[int | None], absent: int) -> list[Tensor]:
-    """Move each mapped axis to the front; tensors without one are expanded there to size `absent`."""
+def _move_to_front(tensors: Sequence[Tensor], dims: Sequence[int | None], size: int) -> list[Tensor]:
+    """Move the mapped axis of each tensor to the front; give a tensor without one an axis of this size there."""
     return [
-        x.expand(absent, *x.shape) if dim is None else x.movedim(dim, 0) for x, dim in zip(tensors, dims, strict=True)
+        x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0) for x, dim in zip(tensors, dims, strict=True)
     ]

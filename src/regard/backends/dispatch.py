@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from regard.backends import blocked, fused, reference, sdpa
+from regard.backends import blocked, reference, sdpa, triton
 from regard.backends.base import Backend, Need, Plan, Problem, Refusal, Result
 from regard.errors import RegardError
 from regard.scores.base import CallablePair
@@ -26,7 +26,7 @@ MAX_FEW_QUERIES_ELEMENTS = 2**25
 MIN_TRITON_ELEMENTS = {"distance": 2**25, "additive": 2**27}
 
 BACKENDS: dict[str, Backend] = {
-    backend.name: backend for backend in (sdpa.Sdpa(), fused.Triton(), reference.Reference(), blocked.Blocked())
+    backend.name: backend for backend in (sdpa.Sdpa(), triton.Triton(), reference.Reference(), blocked.Blocked())
 }
 """All backends by name."""
 

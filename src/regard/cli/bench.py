@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from regard.errors import RegardError
 
-Suite = Literal["dot", "multihead", "additive", "lengths", "memory", "regression", "imports", "distance"]
+Suite = Literal["dot", "multihead", "additive", "lengths", "memory", "regression", "imports", "distance", "map"]
 
 
 def bench(*suites: Suite, cuda: Annotated[bool, Parameter(negative=())] = False) -> None:

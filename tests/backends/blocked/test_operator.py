@@ -1,81 +1,10 @@
-"""The operators behind the blocks keep torch's contract for operators: fake, autograd, and no hidden aliasing."""
+"""Dropout of `blocked` under transforms, and gradients that its operator refuses."""
 
 import pytest
 import torch
-from tests.contracts.agreement import Case, build
 from tests.refuses import refuses
 
 import regard
-from regard.attention.prepare import Options, prepare
-from regard.backends.blocked.operator import OPERATOR, Statics
-from regard.masks.bound import flatten
-
-
-def arguments(score, mask="keep", dropout=0.0, requires_grad=True):
-    """What `run` hands to the operator."""
-    call = build(Case(score, mask, queries=5, keys=7), torch.float32)
-    options = Options(mask=call.mask, bias=call.bias, dropout=dropout)
-    problem = prepare(call.query, call.key, call.value, call.score, options)
-    pair = problem.pair
-    name = pair.kernel.name if pair.kind == "distance" else pair.kind
-    operands = [pair.query, pair.key, *pair.parameters()]
-    text, parts, numbers = ("", [], []) if problem.mask is None else flatten(problem.mask)
-    tensors = [*operands, problem.value]
-    tensors += [] if problem.bias is None else [problem.bias]
-    tensors += [torch.tensor(3)] if dropout else []
-    tensors += parts
-    tensors = [x.detach().requires_grad_(requires_grad and x.is_floating_point()) for x in tensors]
-    statics = Statics(
-        operands=len(operands),
-        has_bias=problem.bias is not None,
-        has_seed=dropout > 0,
-        form=name,
-        scale=getattr(pair, "scale", 1.0),
-        softcap=0.0,
-        tanh=False,
-        compiled=False,
-        mask=text,
-        numbers=numbers,
-        dropout=dropout,
-        keep=False,
-    )
-    return tensors, statics
-
-
-@pytest.mark.parametrize(
-    ("score", "mask"), [("scaled_dot", "none"), ("gaussian learnable", "combination"), ("additive", "keep")]
-)
-def test_the_forward_operator_passes_the_checks_of_torch(score, mask):
-    tensors, statics = arguments(score, mask)
-    assert set(torch.library.opcheck(OPERATOR.forward, (tensors, *statics)).values()) == {"SUCCESS"}
-
-
-@pytest.mark.parametrize("score", ["scaled_dot", "gaussian learnable", "additive"])
-def test_the_backward_operator_passes_the_checks_of_torch(score):
-    tensors, statics = arguments(score, requires_grad=False)
-    results = OPERATOR.forward(tensors, *statics)
-    results = [*(torch.randn_like(x) for x in results[:2]), *results]
-    needs = [x.is_floating_point() for x in tensors]
-    checks = torch.library.opcheck(OPERATOR.backward, (results, tensors, *statics, needs))
-    assert set(checks.values()) == {"SUCCESS"}
-
-
-def test_gradients_that_nobody_needs_come_back_empty():
-    tensors, statics = arguments("scaled_dot", requires_grad=False)
-    results = OPERATOR.forward(tensors, *statics)
-    results = [*(torch.ones_like(x) for x in results[:2]), *results]
-    needs = [False, True, *(False for _ in tensors[2:])]
-    found = OPERATOR.backward(results, tensors, *statics, needs)
-    assert [gradient.numel() > 0 for gradient in found] == needs
-
-
-def test_the_seed_decides_what_dropout_drops():
-    tensors, statics = arguments("scaled_dot", "none", dropout=0.5, requires_grad=False)
-    first, again = (OPERATOR.forward(tensors, *statics)[0] for _ in range(2))
-    other = OPERATOR.forward([*tensors[:-1], torch.tensor(4)], *statics)[0]
-    assert torch.equal(first, again)
-    assert not torch.equal(first, other)
-
 
 SCORES = {
     "scaled_dot": lambda: "scaled_dot",

@@ -1,102 +1,307 @@
-"""Additive tiles: by an identity wherever activations are within its reach, by tanh itself elsewhere.
+"""Additive scores of one tile at a time (eq. 12), without a tanh for each pair.
 
-With u = e^(-2a) and v = e^(2b), tanh(a + b) = 1 - 2r for r = u / (u + v), and its derivative is 4 (r - r^2): an
-exponential for each token, and for a pair no more than a division. u, v, their sum and r are rounded once each, so a
-tanh and its derivative err by a few eps.
+With u = exp(-2a) and v = exp(2b), tanh(a + b) = 1 - 2r for r = u / (u + v), and its derivative is 4 (r - r^2): one
+exponential for each token, and for each pair and hidden unit no more than one division. u, v, their sum and r are each
+rounded once, so a tanh and its derivative have an error of a few eps. `docs/additive.md` explains this identity.
+
+There are two ways to evaluate it. `ChunkedAdditive` stores r for a chunk of a tile that fits into the cache.
+`CompiledAdditive` is a loop in C++, in which r never leaves a register; it is twice as fast, but torch.compile takes
+seconds to compile it, so only callers that are compiled themselves use it.
 """
 
+import math
 from abc import abstractmethod
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from types import FunctionType
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
-from regard.backends.blocked.tiles import Tiles, add_shared
+from regard.backends.blocked.scores import Scratch, TileScores, add_reduced
 from regard.checks import accumulation_dtype, common_batch
+from regard.torch_compat import below_autograd, has_cpp_compiler
 
-# Bound on the error of a tanh and of its derivative, in units of the dtype's eps; of a score, times sum |w|, which
-# leaves room for the roundings of a sum.
+# Bound on the error of a tanh and of its derivative, in units of the dtype's eps. The error of a score is at most this
+# times sum |w|, which includes the rounding of the sum.
 TANH_ERROR = 16.0
+# Elements of a chunk. On a CPU fewer do not pay for an operation, and more do not fit into the cache; on a GPU they
+# keep it busy.
+CHUNK_ELEMENTS = {"cpu": 2**21, "cuda": 2**26}
+# A chunk has at least so many queries, because the sum over fewer would be written nearly as often as its terms.
+MIN_CHUNK_QUERIES = 8
+# From this tile on, the scores of a CPU tile are summed hidden unit by hidden unit.
+MIN_WIDE_KEYS, MIN_WIDE_PAIRS = 128, 2**18
+# Sums over hidden units have two levels of this length, to limit the rounding error.
+SUM_LENGTH = 16
+# The sizes at which a loop is compiled: batch, queries, keys and hidden units. They are primes, so that torch does not
+# take two sizes for one, and large enough that torch parallelises the loop.
+EXAMPLE_SIZES = (3, 509, 251, 127)
+
+Loop = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, ...]]
 
 
-def promised(dtype: torch.dtype) -> float:
-    """The bound on the error of a tanh, for inputs of that dtype."""
+def tanh_error(dtype: torch.dtype) -> float:
+    """Return the bound on the error of a tanh, for inputs of a dtype."""
     return TANH_ERROR * torch.finfo(accumulation_dtype(dtype)).eps
 
 
-def keeps(tolerance: float | None, dtype: torch.dtype) -> bool:
-    """Whether an identity is as exact as asked for."""
-    return tolerance is None or tolerance >= promised(dtype)
+def is_within_tolerance(tolerance: float | None, dtype: torch.dtype) -> bool:
+    """Return whether the identity is as exact as a tolerance asks for; None asks for the rounding of the dtype."""
+    return tolerance is None or tolerance >= tanh_error(dtype)
 
 
-class AdditiveTiles(Tiles):
-    """w' tanh(a + b) (eq. 12); operands a (query), b (key), w.
+class AdditiveScores(TileScores):
+    """w' tanh(a + b) (eq. 12); the operands are a (queries), b (keys) and w.
 
-    u, v: (*batch, tokens, hidden) each. batch: that of the scores.
+    A tile uses the identity if all its activations are small enough for u and v, and tanh itself otherwise.
+
+    Attributes:
+        u: exp(-2a), (*batch, queries, hidden).
+        v: exp(2b), (*batch, keys, hidden).
+        batch: batch axes of the scores.
     """
 
-    # A tile has a high cost at any size: fewer tiles are worth more than a smaller share of the cache.
-    larger = 2
-    # Up to here u, v, their sum, and a good part of u are normal numbers.
-    reaches: ClassVar[dict[torch.dtype, float]] = {torch.float32: 40.0, torch.float64: 340.0}
+    # The fixed cost of a tile is high, so larger tiles are worth more than a smaller share of the cache.
+    tile_factor = 2
+    # Up to these activations u, v and their sum are normal numbers.
+    max_activation: ClassVar[dict[torch.dtype, float]] = {torch.float32: 40.0, torch.float64: 340.0}
 
-    def __init__(self, operands: Sequence[Tensor], needs: Sequence[bool], tanh: bool = False) -> None:
-        """tanh: take tanh in every tile."""
+    def __init__(self, operands: Sequence[Tensor], needs: Sequence[bool], *, use_tanh: bool = False) -> None:
+        """Expand the operands; with `use_tanh` all tiles use tanh itself, for tolerances below the identity's error."""
         super().__init__(operands, needs)
         self.query, self.key, self.weight = operands
-        self.reach = -1.0 if tanh else self.reaches[self.query.dtype]
-        self.query_reach, self.key_reach = _reach(self.query), _reach(self.key)
+        self.limit = -1.0 if use_tanh else self.max_activation[self.query.dtype]
+        self.query_activations, self.key_activations = _largest_activations(self.query), _largest_activations(self.key)
         self.batch = common_batch(*operands)
         self.u, self.v = (-2 * self.query).exp_(), (2 * self.key).exp_()
 
     def scores(self, rows: slice, cols: slice) -> Tensor:
-        """The sum over hidden units."""
-        within = self._within_reach(rows, cols)
-        return self.identity_scores(rows, cols) if within else self._tanh_scores(rows, cols)
+        """Return sum_h w_h tanh(a_h + b_h)."""
+        return (self.fast_scores if self._is_fast_safe(rows, cols) else self._tanh_scores)(rows, cols)
 
-    def backward(self, rows: slice, cols: slice, grad: Tensor) -> None:
-        """Through the same way as the scores."""
-        within = self._within_reach(rows, cols)
-        (self.identity_backward if within else self._tanh_backward)(rows, cols, grad)
+    def accumulate(self, rows: slice, cols: slice, d_scores: Tensor) -> None:
+        """Add da_h = w_h sum dS (1 - tanh^2), db_h likewise, and dw_h = sum dS tanh."""
+        (self.fast_accumulate if self._is_fast_safe(rows, cols) else self._tanh_accumulate)(rows, cols, d_scores)
 
     @abstractmethod
-    def identity_scores(self, rows: slice, cols: slice) -> Tensor:
-        """As `scores`, where every activation is within reach."""
+    def fast_scores(self, rows: slice, cols: slice) -> Tensor:
+        """Return the scores by the identity."""
 
     @abstractmethod
-    def identity_backward(self, rows: slice, cols: slice, grad: Tensor) -> None:
-        """As `backward`, where every activation is within reach."""
+    def fast_accumulate(self, rows: slice, cols: slice, d_scores: Tensor) -> None:
+        """Accumulate by the identity."""
 
-    def _within_reach(self, rows: slice, cols: slice) -> bool:
-        """Not within reach where an activation is too large or NaN."""
-        return max(self.query_reach[rows]) <= self.reach and max(self.key_reach[cols]) <= self.reach
+    def _is_fast_safe(self, rows: slice, cols: slice) -> bool:
+        """Return whether the identity may be used in a tile; False if an activation is too large or NaN."""
+        return max(self.query_activations[rows]) <= self.limit and max(self.key_activations[cols]) <= self.limit
 
     def _tanh_scores(self, rows: slice, cols: slice) -> Tensor:
-        total: Tensor | float = 0.0
+        scores: Tensor | float = 0.0
         for unit in range(self.query.shape[-1]):
-            total = total + self._tanh(rows, cols, unit) * self.weight[..., unit : unit + 1]
-        assert isinstance(total, Tensor)
-        return total
+            scores = scores + self._tanh(rows, cols, unit) * self.weight[..., unit : unit + 1]
+        assert isinstance(scores, Tensor)
+        return scores
 
-    def _tanh_backward(self, rows: slice, cols: slice, grad: Tensor) -> None:
+    def _tanh_accumulate(self, rows: slice, cols: slice, d_scores: Tensor) -> None:
         for unit in range(self.query.shape[-1]):
             tanh = self._tanh(rows, cols, unit)
-            to_query, to_key, to_weight = (None if g is None else g[..., unit] for g in self.grads)
-            if to_weight is not None:
-                add_shared(to_weight, (grad * tanh).sum((-2, -1)).unsqueeze(-1))
-            pull = tanh.square_().neg_().add_(1).mul(grad * self.weight[..., unit : unit + 1])
-            if to_query is not None:
-                add_shared(to_query[..., rows], pull.sum(-1))
-            if to_key is not None:
-                add_shared(to_key[..., cols], pull.sum(-2))
+            d_query, d_key, d_weight = (None if grad is None else grad[..., unit] for grad in self.grads)
+            if d_weight is not None:
+                add_reduced(d_weight, (d_scores * tanh).sum((-2, -1)).unsqueeze(-1))
+            d_sum = tanh.square_().neg_().add_(1).mul(d_scores * self.weight[..., unit : unit + 1])
+            if d_query is not None:
+                add_reduced(d_query[..., rows], d_sum.sum(-1))
+            if d_key is not None:
+                add_reduced(d_key[..., cols], d_sum.sum(-2))
 
     def _tanh(self, rows: slice, cols: slice, unit: int) -> Tensor:
         one = slice(unit, unit + 1)
         return (self.query[..., rows, one] + self.key[..., cols, one].mT).tanh_()
 
 
-def _reach(tokens: Tensor) -> list[float]:
-    """The largest |activation| of each token over batch and hidden units; infinite where one is NaN."""
+def _largest_activations(tokens: Tensor) -> list[float]:
+    """Return the largest |activation| of each token over batch and hidden units; infinity for NaN."""
     largest = tokens.abs().amax(-1)
     return largest.flatten(0, -2).amax(0).nan_to_num(nan=torch.inf).tolist() if largest.ndim > 1 else largest.tolist()
+
+
+class Chunk(NamedTuple):
+    """Some pairs of a tile, with all hidden units.
+
+    Attributes:
+        queries: positions in the tile.
+        keys: positions in the tile.
+        u: of the queries, (*batch, queries, 1, hidden).
+        denominator: u + v, (*batch, queries, keys, hidden), without the batch axes that only the weights have.
+        scratch: memory for as many elements with all batch axes; the memory of `denominator` if that is enough.
+    """
+
+    queries: slice
+    keys: slice
+    u: Tensor
+    denominator: Tensor
+    scratch: Tensor
+
+
+class ChunkedAdditive(AdditiveScores):
+    """The identity in plain operations on chunks of a tile: a sum, a division, and sums."""
+
+    def __init__(self, operands: Sequence[Tensor], needs: Sequence[bool], *, use_tanh: bool = False) -> None:
+        """Expand the operands, and scale the weights to at most 1, so that numerators w u do not overflow."""
+        super().__init__(operands, needs, use_tanh=use_tanh)
+        self.scratch = Scratch(self.u.device, *3 * [self.u.dtype])
+        self.weight_scale = self.weight.abs().amax(-1, keepdim=True).clamp_min(torch.finfo(self.u.dtype).tiny)
+        self.unit_weight = self.weight / self.weight_scale
+
+    def fast_scores(self, rows: slice, cols: slice) -> Tensor:
+        """Return sum_h w_h (1 - 2 r_h)."""
+        scores = self.u.new_zeros(*self.batch, rows.stop - rows.start, cols.stop - cols.start)
+        is_wide = scores.shape[-1] >= MIN_WIDE_KEYS and scores.numel() >= MIN_WIDE_PAIRS
+        (self._add_units if is_wide else self._add_chunks)(scores, rows, cols)
+        return scores.mul_(self.weight_scale)
+
+    def _add_units(self, scores: Tensor, rows: slice, cols: slice) -> None:
+        """Add all pairs of one hidden unit after the other."""
+        u, v = self.u[..., rows, :], self.v[..., cols, :]
+        u, v, numerator = (x.movedim(-1, 0).contiguous() for x in (u, v, -2 * self.unit_weight * u))
+        u, v, numerator = u.unsqueeze(-1), v.unsqueeze(-2), numerator.unsqueeze(-1)
+        pairs = torch.broadcast_shapes(u.shape, v.shape)[1:]
+        denominator, inner_sum, outer_sum = self.scratch.views(pairs, scores.shape, scores.shape)
+        for outer in _ranges(len(u), SUM_LENGTH**2):
+            outer_sum.zero_()
+            for units in _ranges(outer.stop, SUM_LENGTH, outer.start):
+                inner_sum.copy_(self.unit_weight[..., units].sum(-1, keepdim=True))
+                for u_h, v_h, numerator_h in zip(u[units], v[units], numerator[units], strict=True):
+                    inner_sum.addcdiv_(numerator_h, torch.add(u_h, v_h, out=denominator))
+                outer_sum.add_(inner_sum)
+            scores.add_(outer_sum)
+
+    def _add_chunks(self, scores: Tensor, rows: slice, cols: slice) -> None:
+        """Add all hidden units of one chunk of pairs after the other."""
+        factor = -2 * self.unit_weight.unsqueeze(-2)
+        for queries, keys, u, denominator, scratch in self._chunks(rows, cols, two_tensors=False):
+            torch.sum(torch.div(factor * u, denominator, out=scratch), -1, out=scores[..., queries, keys])
+        scores.add_(self.unit_weight.sum(-1, keepdim=True))
+
+    def fast_accumulate(self, rows: slice, cols: slice, d_scores: Tensor) -> None:
+        """Add dw = sum dS (1 - 2r) over all pairs, da = 4 w sum dS (r - r^2) over keys, and db over queries."""
+        d_query = d_scores.new_zeros(*self.batch, rows.stop - rows.start, self.u.shape[-1])
+        d_key = d_scores.new_zeros(*self.batch, cols.stop - cols.start, self.u.shape[-1])
+        sums_of_r = torch.zeros_like(d_query)
+        for queries, keys, u, denominator, products in self._chunks(rows, cols, two_tensors=True):
+            r = torch.div(u, denominator, out=denominator)
+            torch.mul(r, d_scores[..., queries, keys, None], out=products)
+            if self.needs[2]:
+                sums_of_r[..., queries, :].add_(products.sum(-2))
+            products.addcmul_(products, r, value=-1)
+            if self.needs[0]:
+                d_query[..., queries, :].add_(products.sum(-2))
+            if self.needs[1]:
+                d_key[..., keys, :].add_(products.sum(-3))
+        self.add(0, rows, d_query.mul_(4 * self.weight))
+        self.add(1, cols, d_key.mul_(4 * self.weight))
+        self.add(2, slice(None), d_scores.sum((-2, -1), keepdim=True) - 2 * sums_of_r.sum(-2, keepdim=True))
+
+    def _chunks(self, rows: slice, cols: slice, *, two_tensors: bool) -> Iterator[Chunk]:
+        """Yield the chunks of a tile; each overwrites the one before.
+
+        Args:
+            rows: queries of the tile.
+            cols: keys of the tile.
+            two_tensors: whether `scratch` must not share the memory of `denominator`.
+        """
+        u, v = self.u[..., rows, None, :], self.v[..., None, cols, :]
+        *pair_batch, height, width, hidden = torch.broadcast_shapes(u.shape, v.shape)
+        batches = [pair_batch, self.batch] if two_tensors or tuple(pair_batch) != self.batch else [pair_batch]
+        elements = CHUNK_ELEMENTS.get(u.device.type, CHUNK_ELEMENTS["cuda"])
+        pairs = elements // (sum(map(math.prod, batches)) * hidden)
+        num_keys = min(max(pairs // min(MIN_CHUNK_QUERIES, height), 1), width)
+        num_queries = max(pairs // num_keys, 1)
+        views = {}
+        for queries in _ranges(height, num_queries):
+            chunk_u = u[..., queries, :, :]
+            for keys in _ranges(width, num_keys):
+                size = queries.stop - queries.start, keys.stop - keys.start, hidden
+                if size not in views:
+                    views[size] = self.scratch.views(*((*batch, *size) for batch in batches))
+                denominator = torch.add(chunk_u, v[..., keys, :], out=views[size][0])
+                yield Chunk(queries, keys, chunk_u, denominator, views[size][-1])
+
+
+def _ranges(stop: int, size: int, start: int = 0) -> list[slice]:
+    """Return consecutive slices of at most this size, from start to stop."""
+    return [slice(at, min(at + size, stop)) for at in range(start, stop, size)]
+
+
+class CompiledAdditive(AdditiveScores):
+    """The identity as loops over pairs and hidden units, which torch.compile turns into C++."""
+
+    def fast_scores(self, rows: slice, cols: slice) -> Tensor:
+        """Return sum_h w_h (1 - 2 r_h)."""
+        (scores,) = self._run(_scores_loop, self.u[..., rows, :], self.v[..., cols, :], self.weight)
+        return scores
+
+    def fast_accumulate(self, rows: slice, cols: slice, d_scores: Tensor) -> None:
+        """Add da and dw from sums over keys, and db from the same loop with queries and keys exchanged."""
+        u, v = self.u[..., rows, :], self.v[..., cols, :]
+        if self.needs[0] or self.needs[2]:
+            slopes, tanhs = self._run(_sums_loop, u, v, d_scores)
+            self.add(0, rows, slopes.mul_(self.weight))
+            self.add(2, slice(None), tanhs.sum(-2, keepdim=True))
+        if self.needs[1]:
+            slopes, _ = self._run(_sums_loop, v, u, d_scores.mT)
+            self.add(1, cols, slopes.mul_(self.weight))
+
+    def _run(self, loop: Loop, *tensors: Tensor) -> list[Tensor]:
+        """Run a loop on contiguous tensors with one batch axis."""
+        size = math.prod(self.batch)
+        # Flattened first, because an axis of size 1 may have any stride, for which torch would compile another program.
+        flat = [x.expand(*self.batch, *x.shape[-2:]).reshape(-1).view(size, *x.shape[-2:]) for x in tensors]
+        return [x.view(*self.batch, *x.shape[-2:]) for x in run_loop(loop, *flat)]
+
+
+def _scores_loop(u: Tensor, v: Tensor, weight: Tensor) -> tuple[Tensor]:
+    """u (batch, queries, hidden), v (batch, keys, hidden), weight (batch, 1, hidden) -> (batch, queries, keys)."""
+    return ((weight.unsqueeze(-2) * (1 - 2 * _ratio(u, v))).sum(-1),)
+
+
+def _sums_loop(u: Tensor, v: Tensor, d_scores: Tensor) -> tuple[Tensor, Tensor]:
+    """d_scores (batch, queries, keys) -> sums over keys of dS tanh' and of dS tanh, (batch, queries, hidden) each."""
+    r, d_scores = _ratio(u, v), d_scores.unsqueeze(-1)
+    return (d_scores * (4 * (r - r * r))).sum(-2), (d_scores * (1 - 2 * r)).sum(-2)
+
+
+def _ratio(u: Tensor, v: Tensor) -> Tensor:
+    """Return r = u / (u + v), (batch, queries, keys, hidden). With u and v exchanged, r - r^2 is the same."""
+    u, v = u.unsqueeze(-2), v.unsqueeze(-3)
+    return u / (u + v)
+
+
+@cache
+def can_compile_loops() -> bool:
+    """Return whether torch.compile finds a working C++ compiler."""
+    return has_cpp_compiler()
+
+
+def run_loop(loop: Loop, u: Tensor, v: Tensor, other: Tensor) -> tuple[Tensor, ...]:
+    """Return a loop's results, computed by a compiled program that serves all sizes but sizes of 1."""
+    ones = tuple(size == 1 for size in (*u.shape[:2], v.shape[1], u.shape[2]))
+    with below_autograd():
+        return _compiled(loop, u.dtype, ones)(u.detach(), v.detach(), other.detach())
+
+
+@cache
+def _compiled(loop: Loop, dtype: torch.dtype, ones: tuple[bool, ...]) -> Loop:
+    """Return a loop as one program for all sizes that are not 1 where EXAMPLE_SIZES are not.
+
+    It is compiled from a copy, because torch limits the number of programs for one code object, and a loop needs one
+    for each dtype and pattern of axes of size 1.
+    """
+    batch, queries, keys, hidden = (1 if one else size for one, size in zip(ones, EXAMPLE_SIZES, strict=True))
+    assert isinstance(loop, FunctionType)
+    program = torch.compile(FunctionType(loop.__code__.replace(), loop.__globals__), dynamic=True)
+    shape = (batch, 1, hidden) if loop is _scores_loop else (batch, queries, keys)
+    program(*(torch.ones(at, dtype=dtype) for at in ((batch, queries, hidden), (batch, keys, hidden), shape)))
+    return program

@@ -1,1 +1,0 @@
-"""Additive attention (eq. 12) on a GPU: exact fused scores, and the lift to wide dot products."""

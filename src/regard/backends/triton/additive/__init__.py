@@ -1,0 +1,405 @@
+"""Additive scores (eq. 12) on a GPU: the plan of a problem, and its forward and backward pass.
+
+A problem is computed in two forms. The exact form (`exact`) needs no tanh for each pair. The lift (`lift`, `lifted`) is
+a low-rank expansion of tanh(a + b), so that scores become wide dot products; its error is bounded, and it is chosen
+where the tolerance allows it.
+
+Scores exist for one slab at a time: some queries of some batch elements, and all of their keys. The forward pass
+computes the scores of a slab and pools its values (`softmax`). The backward pass computes the scores again, then their
+gradients (`softmax`), then those of the tokens (`exact` or `lifted`).
+
+The modules with kernels import Triton, so functions here import them when they run.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from regard.backends.base import Problem, full_precision
+from regard.backends.custom_op import Gradients, Kernels, Needs, Operator, Options, Saved, batch_of
+from regard.backends.triton.additive.lift import MAX_PRODUCT, error_bound, smallest_rank, tables_on
+from regard.backends.triton.launch import NO_BAND, empty_float32, fold, kernel_mask_of, unfold
+from regard.checks import needs_grad
+from regard.scores.additive import AdditivePair
+from regard.torch_compat import in_transform
+
+EXACT_ERROR = 16 * torch.finfo(torch.float32).eps
+"""Bound on the error of each tanh of an exact score, and of its derivative: a few roundings, and the error of exp."""
+DTYPE_TOLERANCE = {torch.bfloat16: 2.0**-8}
+"""The rounding of coarse dtypes, which is their tolerance if a call has none."""
+MIN_LIFT_WORK = 2**31
+"""Below this number of pairs times hidden units the exact form is faster, because it has half as many launches."""
+MIN_LIFT_TOKENS = 128
+"""With fewer queries or keys, features cost more time than they save."""
+# Pairs of a slab of exact and of lifted scores: 256 and 512 MiB. Smaller lifted slabs would be launch-bound.
+SLAB_PAIRS = 2**26, 2**27
+# The number of hidden units is padded to a multiple of 4, because 4 units share a reciprocal.
+GROUP = 4
+
+
+# --- Plan ------------------------------------------------------------------------------------------------------
+
+
+class Plan(NamedTuple):
+    """How tanh is computed, and its error.
+
+    Attributes:
+        rank: number of features of the lift for each hidden unit; 0 for the exact form.
+        query_range: range of the lift for queries, 0 for the exact form.
+        key_range: range of the lift for keys, 0 for the exact form.
+        error: bound on the error of each tanh, and of its derivative if gradients are needed.
+    """
+
+    rank: int
+    query_range: float
+    key_range: float
+    error: float
+
+
+def plan(problem: Problem, *, gradient: bool) -> Plan:
+    """Return the plan of a problem: the lift where the tolerance allows it and it is faster, else the exact form.
+
+    Args:
+        problem: a problem with an additive score.
+        gradient: whether a gradient is needed.
+    """
+    pair = problem.pair
+    assert isinstance(pair, AdditivePair)
+    exact = Plan(0, 0.0, 0.0, EXACT_ERROR)
+    tolerance = problem.tolerance
+    # A compiled caller may be captured in a CUDA graph, where the lift is faster at any size.
+    ignores_size = tolerance is not None and torch.compiler.is_compiling()
+    if not ignores_size and problem.elements < MIN_LIFT_WORK:
+        return exact
+    if tolerance is None:
+        tolerance = DTYPE_TOLERANCE.get(pair.query.dtype)
+    if tolerance is None or tolerance <= EXACT_ERROR or min(problem.queries, problem.keys) < MIN_LIFT_TOKENS:
+        return exact
+    rank, error = _smallest_lift(problem.value.device, *pair.reach, tolerance, gradient)
+    if not rank or rank * pair.query.shape[-1] > MAX_PRODUCT:
+        return exact
+    return Plan(rank, *pair.reach, error)
+
+
+def _smallest_lift(
+    device: torch.device, query_range: float, key_range: float, tolerance: float, gradient: bool
+) -> tuple[int, float]:
+    """Return rank and error bound of the lift of the smallest rank within a tolerance, 0 and 0 if there is none."""
+    rank = smallest_rank(query_range, key_range, tolerance, gradient)
+    if rank is None:
+        return 0, 0.0
+    if not in_transform():
+        # Cache the tables before the operator runs: the memory of a captured CUDA graph must not hold them.
+        tables_on(device, query_range, key_range, rank)
+    value_error, slope_error = error_bound(query_range, key_range, rank)
+    return rank, max(value_error, slope_error) if gradient else value_error
+
+
+# torch.compile need not trace this function. torch.compiler.assume_constant_result does the same, but imports the
+# compiler.
+setattr(_smallest_lift, "_dynamo_marked_constant", True)  # noqa: B010 - functions have no such attribute for pyrefly
+
+
+def _choose(problem: Problem) -> Options:
+    """Return the options of the operator: rank, query_range and key_range of the plan."""
+    return plan(problem, gradient=needs_grad(*problem.operands()))[:3]
+
+
+# --- Problems and slabs as the kernels read them -----------------------------------------------------------------
+
+
+class FoldedProblem(NamedTuple):
+    """A problem with two batch axes; an axis along which a tensor is shared has size 1.
+
+    Attributes:
+        query: (outer or 1, inner or 1, queries, units), in the dtype of the problem. The number of hidden units is a
+            multiple of 4.
+        key: (outer or 1, inner or 1, keys, units), in the dtype of the problem.
+        weight: (outer or 1, inner or 1, units), float32; 0 for units that are padding.
+        value: (outer or 1, inner or 1, keys, value_dim), in the dtype of the problem.
+        bias: (outer or 1, inner or 1, queries or 1, keys or 1), or None.
+        allowed: a mask that is not made of key masks and a band, (outer or 1, inner or 1, queries or 1, keys or 1).
+        key_bias: 0, or minus infinity for masked keys, (outer or 1, inner or 1, padded keys), float32.
+        band: bounds of the offset key - query, see `launch.KernelMask`.
+        dropout: probability with which a weight is dropped.
+        seed: of dropout, int64; it may have the first batch axes.
+        rank: rank of the lift, 0 for the exact form.
+        batch: the batch axes before they were folded.
+        bias_batch: those of the bias.
+        outer: size of the first batch axis.
+        inner: size of the second batch axis.
+    """
+
+    query: Tensor
+    key: Tensor
+    weight: Tensor
+    value: Tensor
+    bias: Tensor | None
+    allowed: Tensor | None
+    key_bias: Tensor | None
+    band: tuple[int, int, int, int]
+    dropout: float
+    seed: Tensor | None
+    rank: int
+    batch: Sequence[int]
+    bias_batch: Sequence[int]
+    outer: int
+    inner: int
+
+    @property
+    def batch_size(self) -> int:
+        """Number of batch elements."""
+        return self.outer * self.inner
+
+    @property
+    def queries(self) -> int:
+        """Number of queries."""
+        return self.query.shape[-2]
+
+    @property
+    def keys(self) -> int:
+        """Number of keys."""
+        return self.key.shape[-2]
+
+    @property
+    def units(self) -> int:
+        """Number of hidden units, a multiple of 4."""
+        return self.query.shape[-1]
+
+
+class Side(NamedTuple):
+    """A slab from the side of its queries or of its keys: their own tokens, and the tokens of the other side.
+
+    Attributes:
+        first_own: the first own token.
+        first_other: the first other token.
+        own_extent: number of own tokens in the slab, with padding.
+        other_extent: number of other tokens in the slab, with padding.
+        own_step: stride of own tokens in the scores of a slab.
+        other_step: stride of other tokens.
+    """
+
+    first_own: int
+    first_other: int
+    own_extent: int
+    other_extent: int
+    own_step: int
+    other_step: int
+
+
+class Slab(NamedTuple):
+    """Some queries of some consecutive batch elements, and all of their keys; scores are (elements, rows, columns).
+
+    Attributes:
+        first_batch: the first batch element.
+        elements: number of batch elements; they have the same outer index.
+        first_row: the first query, at the start of a block.
+        rows: number of queries with padding, whole blocks.
+        is_last: whether it has the last queries of its batch elements.
+    """
+
+    first_batch: int
+    elements: int
+    first_row: int
+    rows: int
+    is_last: bool
+
+    def side(self, columns: int, *, is_query: bool) -> Side:
+        """Return the slab from the side of its queries or of its keys; columns: number of keys with padding."""
+        if is_query:
+            return Side(self.first_row, 0, self.rows, columns, columns, 1)
+        return Side(0, self.first_row, columns, self.rows, 1, columns)
+
+
+def slabs(folded: FoldedProblem) -> Iterator[Slab]:
+    """Yield slabs of bounded size; those of the same batch elements follow each other."""
+    from regard.backends.triton.additive.exact import BLOCK, padded_count
+
+    height, width = padded_count(folded.queries), padded_count(folded.keys)
+    pairs = SLAB_PAIRS[folded.rank > 0]
+    elements = max(min(pairs // (height * width), folded.inner), 1)
+    rows = height if elements > 1 else min(max(pairs // width // BLOCK, 1) * BLOCK, height)
+    for outer in range(folded.outer):
+        for first in range(0, folded.inner, elements):
+            batch = outer * folded.inner + first
+            for row in range(0, height, rows):
+                count = min(rows, height - row)
+                yield Slab(batch, min(elements, folded.inner - first), row, count, row + count == height)
+
+
+def fold_problem(problem: Problem, rank: int) -> FoldedProblem:
+    """Return a problem with two batch axes, its mask in the form that kernels read.
+
+    Args:
+        problem: a problem with an additive score.
+        rank: rank of the lift, 0 for the exact form.
+    """
+    from regard.backends.triton.additive.exact import padded_count
+
+    pair, value, bias, keys, batch = problem.pair, problem.value, problem.bias, problem.keys, batch_of(problem)
+    assert isinstance(pair, AdditivePair)
+    assert not callable(bias)
+    mask, allowed, key_bias, band = kernel_mask_of(problem.mask), None, None, NO_BAND
+    if mask is not None:
+        key_bias, band = mask.key_bias(keys, value.device), mask.band
+    elif problem.mask is not None:
+        allowed = problem.mask.tile(slice(0, problem.queries), slice(0, keys), value.device)
+    optional = bias, allowed, key_bias
+    folded = fold(batch, [pair.query, pair.key, pair.weight, value, *(x for x in optional if x is not None)])
+    query, key, weight, value, *rest = folded.tensors
+    bias, allowed, key_bias = (None if x is None else rest.pop(0) for x in optional)
+    weight = weight.squeeze(-2).float()
+    if padding := -query.shape[-1] % GROUP:
+        query, key, weight = (functional.pad(x, (0, padding)) for x in (query, key, weight))
+    if key_bias is not None:
+        key_bias = key_bias.squeeze(-2).float()
+        # A mask may be one number for all keys.
+        key_bias = functional.pad(key_bias.expand(*key_bias.shape[:2], keys), (0, padded_count(keys) - keys))
+    seed = problem.seed
+    if seed is not None:
+        # With torch.vmap, each example has its own seed, or all share one.
+        seed = seed.expand(batch[: seed.ndim]).contiguous()
+    return FoldedProblem(
+        query=query,
+        key=key,
+        weight=weight.contiguous(),
+        value=value,
+        bias=bias,
+        allowed=allowed,
+        key_bias=key_bias,
+        band=band,
+        dropout=problem.dropout,
+        seed=seed,
+        rank=rank,
+        batch=batch,
+        bias_batch=() if bias is None else folded.shapes[4],
+        outer=folded.outer,
+        inner=folded.inner,
+    )
+
+
+# --- Forward and backward pass -----------------------------------------------------------------------------------
+
+
+class Scores(Protocol):
+    """The scores of a problem, exact or lifted. It holds what is computed once for each token.
+
+    Attributes:
+        query_bias: what must be added to the scores of each query, (outer or 1, inner or 1, padded queries), or None.
+        key_bias: what must be added to those of each key, (outer or 1, inner or 1, padded keys), or None.
+    """
+
+    query_bias: Tensor | None
+    key_bias: Tensor | None
+
+    def of_slab(self, slab: Slab) -> Tensor:
+        """Return the scores of a slab without biases and mask, (elements, rows, columns) in float32."""
+        ...
+
+    def gradients(self, grad_scale: Tensor, d_log_mass: Tensor, needs: Sequence[bool]) -> "TokenGradients":
+        """Return the gradients of query, key and weight, to which no slab has been added.
+
+        Args:
+            grad_scale: the factor of d_scores.
+            d_log_mass: (batch, queries).
+            needs: which of query, key and weight need a gradient.
+        """
+        ...
+
+
+class TokenGradients(Protocol):
+    """The gradients of query, key and weight, to which slabs are added in order."""
+
+    def add(self, slab: Slab, d_scores: Tensor, sums: Tensor) -> None:
+        """Add one slab.
+
+        Args:
+            slab: the slab.
+            d_scores: times grad_scale, (elements, rows, columns).
+            sums: their sums over rows, (elements, columns).
+        """
+        ...
+
+    def results(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """Return (batch, queries, units), (batch, keys, units) and (batch, 1, units); maybe None if not needed."""
+        ...
+
+
+def prepare_scores(folded: FoldedProblem, options: Options) -> Scores:
+    """Compute what exact or lifted scores need once for each token.
+
+    Args:
+        folded: the problem.
+        options: rank, query_range and key_range.
+    """
+    from regard.backends.triton.additive.exact import ExactScores
+    from regard.backends.triton.additive.lifted import LiftedScores
+
+    rank, query_range, key_range = options
+    if not rank:
+        return ExactScores(folded)
+    return LiftedScores(folded, *tables_on(folded.value.device, query_range, key_range, rank))
+
+
+def _forward(problem: Problem, options: Options) -> Saved:
+    """Return output (*batch, queries, value_dim) in the dtype of value, and log_mass (*batch, queries) in float32."""
+    from regard.backends.triton.additive import softmax
+
+    value = problem.value
+    with full_precision(value.device), torch.cuda.device_of(value):
+        folded = fold_problem(problem, options[0])
+        output = value.new_empty(*folded.batch, folded.queries, value.shape[-1])
+        log_mass = empty_float32(value, *folded.batch, folded.queries)
+        scores = prepare_scores(folded, options)
+        for slab in slabs(folded):
+            softmax.pool(folded, slab, scores.of_slab(slab), scores.query_bias, scores.key_bias, output, log_mass)
+    return output, log_mass
+
+
+def _backward(
+    problem: Problem, options: Options, saved: Saved, d_output: Tensor, d_log_mass: Tensor, needs: Needs
+) -> Gradients:
+    """Return the gradients of a problem in float32."""
+    from regard.backends.triton.additive import softmax
+
+    pair, value, bias, (output, log_mass) = problem.pair, problem.value, problem.bias, saved
+    assert isinstance(pair, AdditivePair)
+    with full_precision(value.device), torch.cuda.device_of(value):
+        folded = fold_problem(problem, options[0])
+        scores = prepare_scores(folded, options)
+        rows = softmax.row_gradients(folded, output, log_mass, d_output, d_log_mass)
+        tokens = scores.gradients(rows.grad_scale, rows.d_log_mass, needs.pair)
+        d_value = empty_float32(value, folded.batch_size, folded.keys, value.shape[-1])
+        d_bias = torch.zeros_like(folded.bias, dtype=torch.float32) if needs.bias and folded.bias is not None else None
+        for slab in slabs(folded):
+            d_scores, sums = softmax.gradients(
+                folded, slab, scores.of_slab(slab), scores.query_bias, scores.key_bias, rows, d_value
+            )
+            if d_bias is not None:
+                _add_bias_gradient(folded, slab, d_scores, rows.grad_scale, d_bias)
+            tokens.add(slab, d_scores, sums)
+    hidden, sources = pair.query.shape[-1], (pair.query, pair.key, pair.weight)
+    d_pair = [
+        unfold(grad[..., :hidden], folded.batch, source) if grad is not None and need else None
+        for grad, source, need in zip(tokens.results(), sources, needs.pair, strict=True)
+    ]
+    if isinstance(bias, Tensor) and d_bias is not None:
+        d_bias = d_bias.reshape(*folded.bias_batch, *d_bias.shape[-2:]).sum_to_size(bias.shape)
+    return Gradients(d_pair, unfold(d_value, folded.batch, value) if needs.value else None, d_bias)
+
+
+def _add_bias_gradient(folded: FoldedProblem, slab: Slab, d_scores: Tensor, grad_scale: Tensor, d_bias: Tensor) -> None:
+    """Add the d_scores of a slab to the gradient of the bias, (outer or 1, inner or 1, queries or 1, keys or 1)."""
+    rows = slice(slab.first_row, min(slab.first_row + slab.rows, folded.queries))
+    outer, first = divmod(slab.first_batch, folded.inner)
+    part = d_bias[outer if d_bias.shape[0] > 1 else 0]
+    part = part[first : first + slab.elements] if part.shape[0] > 1 else part
+    part = part[..., rows, :] if part.shape[-2] > 1 else part
+    own = d_scores[:, : rows.stop - rows.start, : folded.keys].float() / grad_scale
+    part.add_(own if own.shape == part.shape else own.sum_to_size(part.shape))
+
+
+OPERATOR = Operator("triton_additive", Kernels(_forward, _backward, _choose), backend="triton")

@@ -1,0 +1,642 @@
+"""Exact additive scores (eq. 12) and the gradients of their tokens, without a tanh for each pair.
+
+With u = e^2a and v = e^2b, tanh(a + b) = 1 - 2 / (1 + uv); with s = tanh a and t = tanh b it is (s + t) / (1 + st).
+u, v, s and t are computed once for each token. A pair then costs a product and a share of a reciprocal, because
+n1/d1 + n2/d2 = (n1 d2 + n2 d1) / (d1 d2): four hidden units share one reciprocal in the forward pass, and two in the
+backward pass, where four would need too many registers. MODE is the formula of a tile of pairs. It depends on the
+largest |a| and |b| in the tile:
+
+    ADDITION  both up to 1: the addition formula, which is as exact as tanh near 0
+    PRODUCT   uv is at most 2^30: the product of four factors 1 + uv is finite
+    CLAMPED   e^2a and e^2b are finite: 1 + uv is clamped to 2^30, which changes a tanh by 2^-29
+    DIRECT    anything else: e^2(a + b) for each pair, clamped likewise; NaN stays NaN
+"""
+# ruff: noqa: N803, RUF005, SIM108 - Triton's conventions: capital names for constants, tuples by +, one type in both
+# arms of a constant's `if`
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from regard.backends.triton import INTERPRETED
+from regard.backends.triton.additive import GROUP, FoldedProblem, Slab
+from regard.backends.triton.additive.lift import CELLS
+from regard.backends.triton.launch import (
+    Tile,
+    batch_strides,
+    cdiv,
+    empty_float32,
+    launch,
+    padded_width,
+    token_strides,
+)
+from regard.backends.triton.primitives import LN2, batch_pointer, outside_band
+
+# The sizes of tiles were found by timing each kernel alone on one H200.
+# Tokens are padded to blocks of this size. The largest |activation| and the outlier flag are kept for each block.
+BLOCK = 64
+EXPAND_WARPS = 4
+# At most BLOCK queries and keys.
+SCORE_TILE = Tile(BLOCK, BLOCK, 4)
+GRADIENT_TILE = Tile(64, 32, 4, 1)
+# Hidden units whose gradients a program keeps in registers.
+GRADIENT_UNITS = 8
+
+ADDITION, PRODUCT, CLAMPED, DIRECT = (tl.constexpr(mode) for mode in range(4))
+ADDITION_RANGE = tl.constexpr(1.0)  # of |a| and of |b|
+PRODUCT_RANGE = tl.constexpr(10.39)  # of |a| + |b|: 2 (a + b) log2(e) <= 30
+CLAMPED_RANGE = tl.constexpr(43.0)  # of |a| and of |b|
+MAX_DENOMINATOR = tl.constexpr(2.0**30)
+TWICE_LOG2E = tl.constexpr(2.8853900817779268)
+TWICE_LOG2E_HIGH, TWICE_LOG2E_LOW = tl.constexpr(2.885390043258667), tl.constexpr(3.85192597818218e-08)
+
+
+def padded_count(count: int) -> int:
+    """Return a number of tokens rounded up to whole blocks."""
+    return cdiv(count, BLOCK) * BLOCK
+
+
+# --- Functions of one token ------------------------------------------------------------------------------------
+
+
+class Expanded(NamedTuple):
+    """Tokens and the functions of one token that exact scores use.
+
+    Attributes:
+        tokens: (outer or 1, inner or 1, tokens, units).
+        exps: e^2a, (outer or 1, inner or 1, units, padded tokens).
+        tanhs: tanh a where |a| <= 1, (outer or 1, inner or 1, units, padded tokens).
+        max_abs: the largest |a| of each block, (outer or 1, inner or 1, blocks).
+    """
+
+    tokens: Tensor
+    exps: Tensor
+    tanhs: Tensor
+    max_abs: Tensor
+
+
+def expand(tokens: Tensor) -> Expanded:
+    """Return the functions of one token that exact scores use.
+
+    Args:
+        tokens: (outer or 1, inner or 1, tokens, units).
+    """
+    outer, inner, count, units = tokens.shape
+    columns = padded_count(count)
+    blocks = columns // BLOCK
+    exps, tanhs = (empty_float32(tokens, outer, inner, units, columns) for _ in range(2))
+    max_abs = empty_float32(tokens, outer, inner, blocks)
+    launch(
+        expand_tokens, outer * inner * blocks,
+        token_strides(tokens), exps, tanhs, max_abs, inner=inner, count=count, columns=columns, blocks=blocks,
+        UNITS=units, BT=BLOCK, BU=min(padded_width(units), 32), num_warps=EXPAND_WARPS,
+    )  # fmt: skip
+    return Expanded(tokens, exps, tanhs, max_abs)
+
+
+@triton.jit
+def exponential(a):
+    """Return e^2a with an error of a few units in the last place, by correcting the rounding of 2 a log2(e)."""
+    power = a * TWICE_LOG2E_HIGH
+    error = tl.fma(a, TWICE_LOG2E_HIGH, -power) + a * TWICE_LOG2E_LOW
+    return tl.exp2(power) * (1.0 + error * LN2)
+
+
+@triton.jit
+def tanh_near_0(a):
+    """Return tanh a for |a| <= 1 by Lambert's continued fraction, with a small relative error."""
+    z = a * a
+    return a / (1.0 + z / (3.0 + z / (5.0 + z / (7.0 + z / (9.0 + z / (11.0 + z / 13.0))))))
+
+
+@triton.jit
+def expand_tokens(
+    tokens, exps, tanhs, max_abs, inner, count, columns, blocks,
+    UNITS: tl.constexpr, BT: tl.constexpr, BU: tl.constexpr,
+):  # fmt: skip
+    """Write the functions of BT tokens, and the largest |a| among them, which is NaN if an activation is.
+
+    tokens: an operand with the strides of tokens and units; inner: size of its own second batch axis. exps, tanhs:
+    (batch, UNITS, columns), so that a run of tokens is a run of memory; padded tokens have a = 0. max_abs: (batch,
+    blocks).
+    """
+    batch, block = tl.program_id(0) // blocks, tl.program_id(0) % blocks
+    t = block * BT + tl.arange(0, BT)
+    source = batch_pointer(tokens, batch, inner) + t.to(tl.int64)[:, None] * tokens[3]
+    first = batch.to(tl.int64) * UNITS * columns
+    largest, nan_or_0 = 0.0, 0.0
+    for unit in range(0, UNITS, BU):
+        u = unit + tl.arange(0, BU)
+        real = (t < count)[:, None] & (u < UNITS)[None, :]
+        a = tl.load(source + u[None, :] * tokens[4], mask=real, other=0.0).to(tl.float32)
+        place = first + u[None, :].to(tl.int64) * columns + t[:, None]
+        tl.store(exps + place, exponential(a), mask=(u < UNITS)[None, :])
+        tl.store(tanhs + place, tanh_near_0(a), mask=(u < UNITS)[None, :])
+        largest = tl.maximum(largest, tl.max(tl.max(tl.abs(a), 1), 0))
+        # NaN if an activation is not finite, because a maximum may ignore NaN.
+        nan_or_0 += tl.sum(tl.sum(a * 0.0, 1), 0)
+    tl.store(max_abs + tl.program_id(0), largest + nan_or_0)
+
+
+# --- A tile of pairs -------------------------------------------------------------------------------------------
+
+
+@triton.jit
+def reciprocal(x, FAST: tl.constexpr):
+    """Return 1 / x with an error of a bit or two; FAST uses an instruction that Triton's interpreter does not have."""
+    if FAST:
+        result = tl.inline_asm_elementwise(
+            "rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+        )
+    else:
+        result = 1.0 / x
+    return result
+
+
+@triton.jit
+def mma_zeros(BM: tl.constexpr, BN: tl.constexpr):
+    """Return zeros (BM, BN) in the layout of the matrix units, as a product of empty matrices.
+
+    In this layout a thread has 2 x 16 of 64 x 64 pairs, and loads 10 numbers for its 32 pairs of a hidden unit. In a
+    plain layout it would have one column, and load 33.
+    """
+    return tl.dot(tl.zeros([BM, 16], tl.float16), tl.zeros([16, BN], tl.float16))
+
+
+@triton.jit
+def denominator(a, b, MODE: tl.constexpr):
+    """Return 1 + uv, or 1 + st for ADDITION, (BM, BN), of one hidden unit.
+
+    a, b: (BM,) and (BN,); activations for DIRECT, tanh for ADDITION, otherwise u and v.
+    """
+    if MODE == DIRECT:
+        d = tl.minimum(
+            tl.exp2((a[:, None] + b[None, :]) * TWICE_LOG2E) + 1.0, MAX_DENOMINATOR, propagate_nan=tl.PropagateNan.ALL
+        )
+    elif MODE == CLAMPED:
+        d = tl.minimum(a[:, None] * b[None, :] + 1.0, MAX_DENOMINATOR)
+    else:
+        d = a[:, None] * b[None, :] + 1.0
+    return d
+
+
+@triton.jit
+def numerator(a, b, weight, MODE: tl.constexpr):
+    """Return the numerator over `denominator`: w (s + t) for ADDITION, otherwise -2 w."""
+    if MODE == ADDITION:
+        n = (weight * a)[:, None] + weight * b[None, :]
+    else:
+        n = -2.0 * weight
+    return n
+
+
+@triton.jit
+def add_fractions(a0, b0, w0, a1, b1, w1, MODE: tl.constexpr):
+    """Return the numerator and the denominator of the sum over two hidden units."""
+    d0, d1 = denominator(a0, b0, MODE), denominator(a1, b1, MODE)
+    return numerator(a0, b0, w0, MODE) * d1 + numerator(a1, b1, w1, MODE) * d0, d0 * d1
+
+
+@triton.jit
+def tile_scores(query, key, weight, query_step, key_step, UNITS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+                MODE: tl.constexpr, FAST: tl.constexpr):  # fmt: skip
+    """Return w' tanh(a + b) for a tile (BM, BN).
+
+    query, key: pointers (BM,) and (BN,) to the first hidden unit of what MODE uses: a, e^2a or tanh a; a step leads to
+    the next unit. UNITS is a multiple of 4.
+    """
+    total = mma_zeros(BM, BN)
+    for unit in range(0, UNITS, 4):
+        a, b, w = query + unit * query_step, key + unit * key_step, weight + unit
+        w0, w1, w2, w3 = tl.load(w), tl.load(w + 1), tl.load(w + 2), tl.load(w + 3)
+        a0, a1 = tl.load(a).to(tl.float32), tl.load(a + query_step).to(tl.float32)
+        b0, b1 = tl.load(b).to(tl.float32), tl.load(b + key_step).to(tl.float32)
+        n01, d01 = add_fractions(a0, b0, w0, a1, b1, w1, MODE)
+        a2, a3 = tl.load(a + 2 * query_step).to(tl.float32), tl.load(a + 3 * query_step).to(tl.float32)
+        b2, b3 = tl.load(b + 2 * key_step).to(tl.float32), tl.load(b + 3 * key_step).to(tl.float32)
+        n23, d23 = add_fractions(a2, b2, w2, a3, b3, w3, MODE)
+        fraction = (n01 * d23 + n23 * d01) * reciprocal(d01 * d23, FAST)
+        if MODE == ADDITION:
+            total += fraction
+        else:
+            # Add w of these units at once, so that the running sum stays near the score.
+            total += fraction + ((w0 + w1) + (w2 + w3))
+    return total
+
+
+# --- Scores ----------------------------------------------------------------------------------------------------
+
+
+class ExactScores:
+    """Exact scores; see `additive.Scores`."""
+
+    def __init__(self, folded: FoldedProblem) -> None:
+        """Expand the tokens of a problem."""
+        self.folded, self.query, self.key = folded, expand(folded.query), expand(folded.key)
+        self.query_bias: Tensor | None = None
+        self.key_bias = folded.key_bias
+
+    def of_slab(self, slab: Slab) -> Tensor:
+        """Return the scores of a slab, (elements, rows, columns); a tile outside the band is not computed."""
+        folded, query, key = self.folded, self.query, self.key
+        columns = key.exps.shape[-1]
+        scores = empty_float32(query.exps, slab.elements, slab.rows, columns)
+        row_blocks, key_blocks = slab.rows // SCORE_TILE.queries, columns // SCORE_TILE.keys
+        launch(
+            score_tiles, slab.elements * row_blocks * key_blocks,
+            token_strides(query.tokens), token_strides(key.tokens), batch_strides(query.exps), batch_strides(key.exps),
+            batch_strides(query.tanhs), batch_strides(key.tanhs), batch_strides(query.max_abs),
+            batch_strides(key.max_abs), batch_strides(folded.weight), scores,
+            first_batch=slab.first_batch, first_row=slab.first_row, inner=folded.inner, queries=folded.queries,
+            keys=folded.keys, row_blocks=row_blocks, key_blocks=key_blocks, query_columns=query.exps.shape[-1],
+            key_columns=columns, band=folded.band, UNITS=folded.units, BLOCK=BLOCK, FAST=not INTERPRETED,
+            tile=SCORE_TILE,
+        )  # fmt: skip
+        return scores
+
+    def gradients(self, grad_scale: Tensor, d_log_mass: Tensor, needs: Sequence[bool]) -> "ExactGradients":
+        """Return the gradients of query, key and weight, to which no slab has been added."""
+        del d_log_mass
+        return ExactGradients(self, grad_scale, needs)
+
+
+@triton.jit
+def tile_position(first_batch, row_blocks, key_blocks):
+    """Return the tile of this program: its batch element in the slab and in the batch, block of rows, block of keys."""
+    program = tl.program_id(0)
+    element = program // (row_blocks * key_blocks)
+    rest = program % (row_blocks * key_blocks)
+    return element, first_batch + element, rest // key_blocks, rest % key_blocks
+
+
+@triton.jit
+def direct_scores(query, key, weight, batch, inner, m, n, queries, keys, UNITS: tl.constexpr, BM: tl.constexpr,
+                  BN: tl.constexpr, FAST: tl.constexpr):  # fmt: skip
+    """Return the scores of any activations, from the tokens themselves; positions beyond the last repeat the last."""
+    a = batch_pointer(query, batch, inner) + tl.minimum(m, queries - 1).to(tl.int64) * query[3]
+    b = batch_pointer(key, batch, inner) + tl.minimum(n, keys - 1).to(tl.int64) * key[3]
+    return tile_scores(a, b, weight, query[4], key[4], UNITS, BM, BN, DIRECT, FAST)
+
+
+@triton.jit
+def score_tiles(
+    query, key, query_exps, key_exps, query_tanhs, key_tanhs, query_max_abs, key_max_abs, weight, slab,
+    first_batch, first_row, inner, queries, keys, row_blocks, key_blocks, query_columns, key_columns, band,
+    UNITS: tl.constexpr, BLOCK: tl.constexpr, FAST: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
+    """Write a tile of the slab (elements, rows, key_columns).
+
+    query, key: operands with the strides of tokens and units; the others are those of `Expanded`.
+    """
+    element, batch, row_block, block = tile_position(first_batch, row_blocks, key_blocks)
+    row, n0 = first_row + row_block * BM, block * BN
+    if not outside_band(n0 - (row + BM - 1), n0 + BN - 1 - row, band):
+        m, n = row + tl.arange(0, BM), n0 + tl.arange(0, BN)
+        weights = batch_pointer(weight, batch, inner)
+        max_a = tl.load(batch_pointer(query_max_abs, batch, inner) + row // BLOCK)
+        max_b = tl.load(batch_pointer(key_max_abs, batch, inner) + n0 // BLOCK)
+        if (max_a <= ADDITION_RANGE) & (max_b <= ADDITION_RANGE):
+            a, b = batch_pointer(query_tanhs, batch, inner) + m, batch_pointer(key_tanhs, batch, inner) + n
+            scores = tile_scores(a, b, weights, query_columns, key_columns, UNITS, BM, BN, ADDITION, FAST)
+        elif max_a + max_b <= PRODUCT_RANGE:
+            a, b = batch_pointer(query_exps, batch, inner) + m, batch_pointer(key_exps, batch, inner) + n
+            scores = tile_scores(a, b, weights, query_columns, key_columns, UNITS, BM, BN, PRODUCT, FAST)
+        elif (max_a <= CLAMPED_RANGE) & (max_b <= CLAMPED_RANGE):
+            a, b = batch_pointer(query_exps, batch, inner) + m, batch_pointer(key_exps, batch, inner) + n
+            scores = tile_scores(a, b, weights, query_columns, key_columns, UNITS, BM, BN, CLAMPED, FAST)
+        else:
+            scores = direct_scores(query, key, weights, batch, inner, m, n, queries, keys, UNITS, BM, BN, FAST)
+        at = (element.to(tl.int64) * row_blocks + row_block) * BM + tl.arange(0, BM)
+        tl.store(slab + at[:, None] * key_columns + n[None, :], scores)
+
+
+# --- Tables of the lift: one entry for each cell, see `lift.Tables` ---------------------------------------------
+
+
+@triton.jit
+def in_range(a, RANGE: tl.constexpr):
+    """Return whether an activation is in the range; NaN is not."""
+    return tl.abs(a) <= RANGE
+
+
+@triton.jit
+def clamp(a, RANGE: tl.constexpr):
+    """Return the activation of the range that is nearest to a; for NaN its lower end."""
+    return tl.where(in_range(a, RANGE), a, tl.where(a > 0, RANGE, -RANGE))
+
+
+@triton.jit
+def find_cell(a, RANGE: tl.constexpr, CELLS: tl.constexpr):
+    """Return the cell of a table that contains a, and the position of a in the cell, from 0 to 1; |a| <= RANGE."""
+    position = (a + RANGE) * (CELLS / (2 * RANGE))
+    cell = tl.minimum(position.to(tl.int32), CELLS - 1)
+    return cell, position - cell.to(tl.float32)
+
+
+@triton.jit
+def lerp(table, cell, fraction, STEP: tl.constexpr):
+    """Return linear interpolations in a table; a step leads to the next cell."""
+    low = tl.load(table + cell)
+    return low + fraction * (tl.load(table + cell + STEP) - low)
+
+
+# --- Gradients of tokens ---------------------------------------------------------------------------------------
+
+
+class SideGradients(NamedTuple):
+    """The gradients of one side, in float32.
+
+    Attributes:
+        tokens: of the tokens, (batch, tokens, units).
+        weight: what each token adds to the gradient of the weight, (batch, tokens, units).
+    """
+
+    tokens: Tensor
+    weight: Tensor
+
+
+class ExactGradients:
+    """The gradients of query, key and weight; see `additive.TokenGradients`.
+
+    The gradient of the weight is computed with those of the queries.
+    """
+
+    def __init__(self, scores: ExactScores, grad_scale: Tensor, needs: Sequence[bool]) -> None:
+        """Allocate the gradients that are needed, without values."""
+        folded, (query, key, weight) = scores.folded, needs
+        self._scores, self._grad_scale, self._needs = scores, grad_scale, needs
+        self._query: SideGradients | None = None
+        self._key: SideGradients | None = None
+        if query or weight:
+            shape = folded.batch_size, folded.queries, folded.units
+            self._query = SideGradients(*(empty_float32(folded.query, *shape) for _ in range(2)))
+        if key:
+            d_key = empty_float32(folded.key, folded.batch_size, folded.keys, folded.units)
+            self._key = SideGradients(d_key, weight=d_key.new_empty(0))  # the kernel does not write to it
+
+    def add(self, slab: Slab, d_scores: Tensor, sums: Tensor) -> None:
+        """Add one slab."""
+        del sums
+        query, key = self._scores.query, self._scores.key
+        if self._query is not None:
+            self._add_side(slab, d_scores, query, key, self._query, is_query=True)
+        if self._key is not None:
+            self._add_side(slab, d_scores, key, query, self._key, is_query=False)
+
+    def results(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """Return the gradients (batch, queries, units), (batch, keys, units) and (batch, 1, units)."""
+        query, key = self._query, self._key
+        d_weight = query.weight.sum(-2, keepdim=True) if query is not None and self._needs[2] else None
+        return None if query is None else query.tokens, None if key is None else key.tokens, d_weight
+
+    def _add_side(
+        self, slab: Slab, d_scores: Tensor, own: Expanded, other: Expanded, d_own: SideGradients, *, is_query: bool
+    ) -> None:
+        """Write the gradients of the slab's queries; write or add those of its keys, which other slabs have, too."""
+        launch_token_gradients(
+            self._scores.folded, slab, own.tokens, other.tokens,
+            (own.exps, other.exps, own.tanhs, other.tanhs, own.max_abs, other.max_abs, own.max_abs, other.max_abs),
+            d_scores, self._grad_scale, d_own, is_query=is_query, own_term=self._grad_scale,
+            own_slope=self._grad_scale, own_columns=own.exps.shape[-1], other_columns=other.exps.shape[-1],
+            RANGE=1.0, PATCH=False, ADD=not is_query and slab.first_row > 0,
+        )  # fmt: skip
+
+
+def launch_token_gradients(
+    folded: FoldedProblem,
+    slab: Slab,
+    own: Tensor,
+    other: Tensor,
+    operands: Sequence[Tensor],
+    d_scores: Tensor,
+    grad_scale: Tensor,
+    d_own: SideGradients,
+    *,
+    is_query: bool,
+    **settings: Any,
+) -> None:
+    """Launch `token_gradients` for one side of a slab.
+
+    Args:
+        folded: the problem.
+        slab: the slab.
+        own: the tokens whose gradients are computed, (outer or 1, inner or 1, tokens, units).
+        other: the tokens of the other side.
+        operands: the operands of the kernel from own_exps to other_flags; any tensors for those that it does not read.
+        d_scores: (elements, rows, columns).
+        grad_scale: the factor of d_scores.
+        d_own: where the gradients go.
+        is_query: whether the own tokens are the queries.
+        **settings: the other arguments of the kernel.
+    """
+    _, rows, columns = d_scores.shape
+    side, (low, high, *_) = slab.side(columns, is_query=is_query), folded.band
+    chunk = GRADIENT_UNITS if folded.units % GRADIENT_UNITS == 0 else GROUP
+    own_blocks, chunks = side.own_extent // GRADIENT_TILE.queries, folded.units // chunk
+    launch(
+        token_gradients, slab.elements * own_blocks * chunks,
+        token_strides(own), token_strides(other), *(batch_strides(x) for x in operands),
+        weight=batch_strides(folded.weight), d_scores=d_scores, grad_scale=grad_scale, d_tokens=d_own.tokens,
+        d_weight=d_own.weight, first_batch=slab.first_batch, inner=folded.inner, own_count=own.shape[-2],
+        other_count=other.shape[-2], own_blocks=own_blocks, chunks=chunks, element_step=rows * columns,
+        **side._asdict(), band=(low, high) if is_query else (-high, -low),
+        CELLS=CELLS, UNITS=folded.units, CHUNK=chunk, WEIGHTED=is_query, FAST=not INTERPRETED, BLOCK=BLOCK,
+        tile=GRADIENT_TILE, **settings,
+    )  # fmt: skip
+
+
+@triton.jit
+def two_reciprocals(d0, d1, FAST: tl.constexpr):
+    """Return 1 / d0 and 1 / d1, by one reciprocal."""
+    r = reciprocal(d0 * d1, FAST)
+    return r * d1, r * d0
+
+
+@triton.jit
+def slope(r, b, MODE: tl.constexpr):
+    """Return 1 - tanh^2 without the factor `slope_factor` of the own token, from r = 1 / denominator."""
+    if MODE == ADDITION:
+        result = r * r * (1.0 - b * b)[None, :]
+    else:
+        result = r - r * r
+    return result
+
+
+@triton.jit
+def slope_factor(a, MODE: tl.constexpr):
+    """Return the factor of `slope` that belongs to the own token: 1 - tanh^2 a for ADDITION, otherwise 4."""
+    if MODE == ADDITION:
+        result = 1.0 - a * a
+    else:
+        result = tl.zeros_like(a) + 4.0
+    return result
+
+
+@triton.jit
+def partial_sums(tile, BM: tl.constexpr, BN: tl.constexpr):
+    """Return sums (BM, 4) over the other tokens of a tile; each sum is over the columns of one thread.
+
+    In the layout of the matrix units a thread has the columns 8 j + 2 q and 8 j + 2 q + 1 for one q. The threads
+    exchange nothing before the last sum, over these 4 columns.
+    """
+    return tl.sum(tl.sum(tl.reshape(tile, [BM, BN // 8, 4, 2]), 1), 2)
+
+
+@triton.jit
+def partial_tanh_sums(d_score, total, r, a, b, MODE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+    """Return sums of d_score * tanh(a + b) from r = 1 / denominator; total: the sums of d_score."""
+    if MODE == ADDITION:
+        result = partial_sums(d_score * ((a[:, None] + b[None, :]) * r), BM, BN)
+    else:
+        result = total - 2.0 * partial_sums(d_score * r, BM, BN)
+    return result
+
+
+@triton.jit
+def add_tile_gradients(
+    sums, weight_sums, d_score, own, other, own_step, other_step,
+    CHUNK: tl.constexpr, MODE: tl.constexpr, WEIGHTED: tl.constexpr, FAST: tl.constexpr, BM: tl.constexpr,
+    BN: tl.constexpr,
+):  # fmt: skip
+    """Return the sums of CHUNK hidden units, tuples of (BM, 4), after adding a tile."""
+    new_sums, new_weight_sums = (), ()
+    total = partial_sums(d_score, BM, BN)
+    for pair in tl.static_range(CHUNK // 2):
+        a, b = own + 2 * pair * own_step, other + 2 * pair * other_step
+        a0, a1 = tl.load(a).to(tl.float32), tl.load(a + own_step).to(tl.float32)
+        b0, b1 = tl.load(b).to(tl.float32), tl.load(b + other_step).to(tl.float32)
+        r0, r1 = two_reciprocals(denominator(a0, b0, MODE), denominator(a1, b1, MODE), FAST)
+        s0 = partial_sums(d_score * slope(r0, b0, MODE), BM, BN) * slope_factor(a0, MODE)[:, None]
+        s1 = partial_sums(d_score * slope(r1, b1, MODE), BM, BN) * slope_factor(a1, MODE)[:, None]
+        new_sums = new_sums + (sums[2 * pair] + s0, sums[2 * pair + 1] + s1)
+        if WEIGHTED:
+            t0 = partial_tanh_sums(d_score, total, r0, a0, b0, MODE, BM, BN)
+            t1 = partial_tanh_sums(d_score, total, r1, a1, b1, MODE, BM, BN)
+            new_weight_sums = new_weight_sums + (weight_sums[2 * pair] + t0, weight_sums[2 * pair + 1] + t1)
+    return new_sums, new_weight_sums
+
+
+@triton.jit
+def token_gradients(
+    own, other, own_exps, other_exps, own_tanhs, other_tanhs, own_max_abs, other_max_abs, own_flags, other_flags,
+    own_term, own_slope, weight, d_scores, grad_scale, d_tokens, d_weight,
+    first_batch, first_own, first_other, inner, own_count, other_count, own_extent, other_extent, own_blocks, chunks,
+    own_columns, other_columns, element_step, own_step, other_step, band,
+    RANGE: tl.constexpr, CELLS: tl.constexpr, UNITS: tl.constexpr, CHUNK: tl.constexpr, WEIGHTED: tl.constexpr,
+    PATCH: tl.constexpr, ADD: tl.constexpr, FAST: tl.constexpr, BLOCK: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
+    """Compute the gradients of BM own tokens and, if WEIGHTED, of the weight, in CHUNK hidden units.
+
+    da_h = w_h sum_j dS_ij (1 - tanh^2(a_ih + b_jh)) and dw_h = sum_ij dS_ij tanh(a_ih + b_jh). The same kernel serves
+    both sides: the own tokens are those whose gradients it computes, and it sums over the other ones.
+
+    d_scores: the slab, times grad_scale; element_step, own_step and other_step lead to its next batch element, own
+    token and other token. d_tokens, d_weight: (batch, own_count, UNITS). band: of the offset other - own position.
+    PATCH: the scores are lifted. Sum over the tiles of flagged blocks only, and subtract what the lift has added for
+    them, the part of the own term and of the own slope, which are tables of the lift. ADD: add to what is there.
+    """
+    program = tl.program_id(0)
+    chunk, program = program % chunks, program // chunks
+    element, block = program // own_blocks, program % own_blocks
+    batch = first_batch + element
+    m0 = first_own + block * BM
+    m = m0 + tl.arange(0, BM)
+    unit = (chunk * CHUNK).to(tl.int64)
+    # Create the sums in the layout of the tiles, which avoids conversions.
+    d_sum = partial_sums(mma_zeros(BM, BN), BM, BN)
+    sums, weight_sums = (), ()
+    for _ in tl.static_range(CHUNK):
+        sums = sums + (d_sum,)
+        if WEIGHTED:
+            weight_sums = weight_sums + (d_sum,)
+    rows = d_scores + element.to(tl.int64) * element_step + (m - first_own).to(tl.int64) * own_step
+    own_tokens = batch_pointer(own, batch, inner) + tl.minimum(m, own_count - 1).to(tl.int64) * own[3] + unit * own[4]
+    own_flag = 0
+    max_a = 0.0
+    flags = batch_pointer(other_flags, batch, inner) + first_other // BLOCK
+    if PATCH:
+        own_flag = tl.load(batch_pointer(own_flags, batch, inner) + m0 // BLOCK)
+        if own_flag + any_flag(flags, tl.cdiv(other_extent, BLOCK), 128) == 0:
+            return
+    else:
+        max_a = tl.load(batch_pointer(own_max_abs, batch, inner) + m0 // BLOCK)
+    for first in range(0, other_extent, BN):
+        n0 = first_other + first
+        n = n0 + tl.arange(0, BN)
+        skipped = outside_band(n0 - (m0 + BM - 1), n0 + BN - 1 - m0, band)
+        if PATCH:
+            skipped |= own_flag + tl.load(flags + first // BLOCK) == 0
+        if not skipped:
+            columns = (first + tl.arange(0, BN)).to(tl.int64)[None, :] * other_step
+            d_score = mma_zeros(BM, BN) + tl.load(rows[:, None] + columns).to(tl.float32)
+            last = tl.minimum(n, other_count - 1).to(tl.int64)
+            other_tokens = batch_pointer(other, batch, inner) + last * other[3] + unit * other[4]
+            if PATCH:
+                d_sum += partial_sums(d_score, BM, BN)
+                sums, weight_sums = add_tile_gradients(
+                    sums, weight_sums, d_score, own_tokens, other_tokens, own[4], other[4],
+                    CHUNK, DIRECT, WEIGHTED, FAST, BM, BN,
+                )  # fmt: skip
+            else:
+                max_b = tl.load(batch_pointer(other_max_abs, batch, inner) + n0 // BLOCK)
+                if (max_a <= ADDITION_RANGE) & (max_b <= ADDITION_RANGE):
+                    sums, weight_sums = add_tile_gradients(
+                        sums, weight_sums, d_score, batch_pointer(own_tanhs, batch, inner) + unit * own_columns + m,
+                        batch_pointer(other_tanhs, batch, inner) + unit * other_columns + n, own_columns, other_columns,
+                        CHUNK, ADDITION, WEIGHTED, FAST, BM, BN,
+                    )  # fmt: skip
+                elif max_a + max_b <= PRODUCT_RANGE:
+                    sums, weight_sums = add_tile_gradients(
+                        sums, weight_sums, d_score, batch_pointer(own_exps, batch, inner) + unit * own_columns + m,
+                        batch_pointer(other_exps, batch, inner) + unit * other_columns + n, own_columns, other_columns,
+                        CHUNK, PRODUCT, WEIGHTED, FAST, BM, BN,
+                    )  # fmt: skip
+                elif (max_a <= CLAMPED_RANGE) & (max_b <= CLAMPED_RANGE):
+                    sums, weight_sums = add_tile_gradients(
+                        sums, weight_sums, d_score, batch_pointer(own_exps, batch, inner) + unit * own_columns + m,
+                        batch_pointer(other_exps, batch, inner) + unit * other_columns + n, own_columns, other_columns,
+                        CHUNK, CLAMPED, WEIGHTED, FAST, BM, BN,
+                    )  # fmt: skip
+                else:
+                    sums, weight_sums = add_tile_gradients(
+                        sums, weight_sums, d_score, own_tokens, other_tokens, own[4], other[4],
+                        CHUNK, DIRECT, WEIGHTED, FAST, BM, BN,
+                    )  # fmt: skip
+    unscale = 1.0 / tl.load(grad_scale)
+    to = (batch.to(tl.int64) * own_count + m) * UNITS + unit
+    exists = m < own_count
+    weight = batch_pointer(weight, batch, inner) + unit
+    # The lift has added nothing for a flagged block of own tokens.
+    lifted_sum = tl.where(own_flag == 0, tl.sum(d_sum, 1), 0.0)
+    for u in tl.static_range(CHUNK):
+        gradient = tl.sum(sums[u], 1)
+        weight_gradient = tl.zeros([BM], tl.float32)
+        if WEIGHTED:
+            weight_gradient += tl.sum(weight_sums[u], 1)
+        if PATCH:
+            a = tl.load(own_tokens + u * own[4]).to(tl.float32)
+            cell, fraction = find_cell(clamp(a, RANGE), RANGE, CELLS)
+            gradient -= lerp(own_slope, cell, fraction, 1) * lifted_sum
+            weight_gradient -= lerp(own_term, cell, fraction, 1) * lifted_sum
+        gradient *= tl.load(weight + u) * unscale
+        if ADD:
+            gradient += tl.load(d_tokens + to + u, mask=exists, other=0.0)
+        tl.store(d_tokens + to + u, gradient, mask=exists)
+        if WEIGHTED or PATCH:
+            weight_gradient *= unscale
+            if ADD:
+                weight_gradient += tl.load(d_weight + to + u, mask=exists, other=0.0)
+            tl.store(d_weight + to + u, weight_gradient, mask=exists)
+
+
+@triton.jit
+def any_flag(flags, blocks, SCAN: tl.constexpr):
+    """Return a number above 0 if one of the blocks is flagged, else 0."""
+    found = 0
+    for first in range(0, blocks, SCAN):
+        at = first + tl.arange(0, SCAN)
+        found += tl.max(tl.load(flags + at, mask=at < blocks, other=0), 0)
+    return found
