@@ -87,7 +87,7 @@ def test_additive_blocks_agree_where_some_tiles_are_out_of_reach_of_the_identity
     within = []
     judge = AdditiveScores._is_fast_safe
     monkeypatch.setattr(AdditiveScores, "_is_fast_safe", lambda *at: within.append(judge(*at)) or within[-1])
-    monkeypatch.setitem(way.reaches, dtype, 8.0)
+    monkeypatch.setitem(way.max_activation, dtype, 8.0)
     if way is CompiledAdditive:
         take_loops(monkeypatch)
     assert disagreements(Case(score, "causal", dtype, large=True), "blocked") == []
