@@ -403,7 +403,7 @@ class Mask:
         Raises:
             RegardError: if a tensor of the mask does not fit the sizes or the device, or if `align` is needed.
         """
-        sizes = CallSizes(tuple(batch), queries, keys, device, first_query, has_heads)
+        sizes = CallSizes(batch, queries, keys, device, first_query, has_heads)
         if isinstance(self._expression, expressions.Band):  # no tensors, so nothing to cache
             return self._expression.bind(sizes)
         return cached(self._bound, sizes, device, lambda: self._expression.bind(sizes))
