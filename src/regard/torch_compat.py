@@ -5,7 +5,7 @@ transformed or intercepted by a mode, the library must not read tensor values an
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
 import torch
@@ -62,6 +62,11 @@ def is_exporting() -> bool:
 def has_forward_gradients() -> bool:
     """Return whether forward-mode differentiation is active."""
     return forward_ad._current_level >= 0
+
+
+def without_forward_gradients() -> AbstractContextManager:
+    """Return a context in which operations compute no forward-mode derivatives."""
+    return forward_ad._set_fwd_grad_enabled(False)
 
 
 def has_saved_tensor_hooks() -> bool:

@@ -4,7 +4,6 @@ import pytest
 import torch
 from tests import bounds
 from tests.contracts.cases import HEADS, SCORES
-from tests.refuses import refuses
 from torch.autograd import gradcheck, gradgradcheck
 
 import regard
@@ -100,16 +99,6 @@ def test_the_callable_ran_in_several_blocks():
     query, key, value, _ = inputs(5, 5)
     regard.attend(query, key, value, score, backend="blocked").sum().backward()
     assert heights == [1] * 4, "two blocks of one query, each run once forward and once backward"
-
-
-@pytest.mark.parametrize("score", ["scaled_dot", "gaussian", "biweight", "additive"])
-def test_a_second_gradient_through_closed_blocks_is_refused(score):
-    case = SCORES[score]
-    query, key, value, _ = inputs(case.query_dim, case.key_dim)
-    output = regard.attend(query, key, value, case.build().double(), backend="blocked")
-    (gradient,) = torch.autograd.grad(output.sum(), query, create_graph=True)
-    with refuses("backend", "derivative", "second"):
-        torch.autograd.grad(gradient.square().sum(), query)
 
 
 # --- Kinks ---------------------------------------------------------------------------------------------------

@@ -1,9 +1,8 @@
 """Make a differentiable custom operator of torch from functions that compute a problem forward and backward.
 
-Callers of a custom operator can be compiled, exported, traced and vmapped. Such an operator accepts tensors, numbers
-and text only, so `flatten` turns a `Problem` into tensors, a text, floats and integers. The numbers are not part of the
-text, because they may be symbolic while torch traces the caller. Every tensor but a dropout seed has one axis for each
-batch axis and two more; that is why one vmap rule serves all operators.
+Callers of a custom operator can be compiled, exported, traced and vmapped. `encoding.flatten` turns a problem into what
+such an operator accepts. Every tensor but a dropout seed has one axis for each batch axis and two more; that is why one
+vmap rule serves all operators. Derivatives other than the first backward pass come from `higher_order`.
 
 The derivative is registered twice: on the custom operator for torch.compile and torch.export, and on an
 autograd.Function for the transforms of torch.func, which fail on operators with `register_autograd` (torch 2.13). When
@@ -11,22 +10,18 @@ nothing traces the call, the functions are called directly, because calling a cu
 additive call on a GPU.
 """
 
-import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from regard.backends import higher_order
 from regard.backends.base import Problem, Result
-from regard.checks import accumulation_dtype, common_batch, needs_grad
+from regard.backends.encoding import Constants, Options, batch_of, flatten, unflatten
+from regard.checks import accumulation_dtype, needs_grad
 from regard.errors import RegardError
-from regard.masks import bound
-from regard.scores.additive import AdditivePair
-from regard.scores.base import PairScore
-from regard.scores.distance import DistancePair
-from regard.scores.dot import DotPair
-from regard.scores.kernels import KERNELS
 from regard.torch_compat import (
     has_forward_gradients,
     in_functorch,
@@ -40,11 +35,22 @@ MAX_SEED = 2**62
 
 Saved = Sequence[Tensor]
 """What a forward function returns and a backward function gets: output, log_mass, and the tensors that it keeps."""
-Options = tuple[Any, ...]
-"""What an operator decides about a problem before it runs: numbers and booleans."""
-Constants = tuple[str, Sequence[float], Sequence[int]]
-"""Text, floats and integers: everything of a problem that is not a tensor."""
 Shapes = Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True)
+class BackwardCall:
+    """The arguments of a backward pass that are not tensors.
+
+    Attributes:
+        constants: of the problem.
+        needs: for each tensor of the problem, whether it needs a gradient.
+        num_results: number of results of the forward function.
+    """
+
+    constants: Constants
+    needs: list[bool]
+    num_results: int
 
 
 class Needs(NamedTuple):
@@ -145,16 +151,17 @@ class Operator:
         if problem.dropout:
             problem = problem._replace(seed=torch.randint(MAX_SEED, (), device=problem.value.device))
         options = self.kernels.choose(problem)
-        if torch.compiler.is_compiling():
-            found = self.forward(*flatten(problem, options))
-        elif needs_grad(*problem.operands()) or has_forward_gradients() or in_functorch():
-            tensors, *constants = flatten(problem, options)
-            found = self._function.apply(tuple(constants), *tensors)
-        elif _is_plain(_all_tensors(problem)):
+        is_compiling = torch.compiler.is_compiling()
+        is_differentiated = needs_grad(*problem.operands()) or has_forward_gradients() or in_functorch()
+        if not is_compiling and not is_differentiated and _is_plain(_all_tensors(problem)):
             found = self.kernels.forward(problem, options)
         else:
-            found = self.forward(*flatten(problem, options))
-        return Result(*found[:2])
+            tensors, constants = flatten(problem, options)
+            if is_differentiated and not is_compiling:
+                found = self._function.apply(constants, *tensors)
+            else:
+                found = self.forward(tensors, *constants)
+        return Result(found[0], found[1])
 
     def call_forward(self, tensors: Sequence[Tensor], constants: Constants) -> Saved:
         """Run the forward function, through the custom operator if the call is traced."""
@@ -170,8 +177,29 @@ class Operator:
     ) -> list[Tensor]:
         """Run the backward function, through the custom operator if the call is traced."""
         is_plain = _is_plain([*tensors, *saved, *d_results])
-        given = list(tensors), *constants, list(saved), list(d_results), list(needs)
-        return (self._backward if is_plain else self.backward)(*given)
+        function = self._backward if is_plain else self.backward
+        text, numbers, sizes = constants
+        return function(list(tensors), text, numbers, sizes, list(saved), list(d_results), list(needs))
+
+    def equations(
+        self, tensors: Sequence[Tensor], constants: Constants
+    ) -> tuple[higher_order.Equations, Sequence[Tensor], Sequence[Tensor]]:
+        """Return the plain equations of a problem, its operands and its other tensors."""
+        problem, _ = unflatten(tensors, constants)
+        if problem.dropout:
+            raise self.refuse("a derivative of second order or in forward mode with dropout", "dropout=0.0")
+        num_operands = len(problem.operands())
+        function = higher_order.Equations(lambda tensors: unflatten(tensors, constants)[0])
+        return function, tensors[:num_operands], tensors[num_operands:]
+
+    def gradient_equations(self, ctx):
+        """The plain equations of the backward pass, its inputs, its other tensors and how many inputs are operands."""
+        saved = ctx.saved_tensors
+        count = ctx.call.num_results
+        d_results, tensors = saved[count:][:2], saved[count + 2 :]
+        function, operands, constants = self.equations(tensors, ctx.call.constants)
+        pullback = higher_order.Pullback(function, len(operands))
+        return pullback, [*operands, *d_results], constants, len(operands)
 
     def refuse(self, got: str, needed: str) -> RegardError:
         """Return the error for a derivative that the operator does not have."""
@@ -195,7 +223,7 @@ class Operator:
         self, tensors: list[Tensor], text: str, numbers: Sequence[float], sizes: Sequence[int]
     ) -> tuple[Tensor, ...]:
         # Contiguous, because compiled programs rely on the strides of the fake results.
-        return tuple(x.contiguous() for x in self.kernels.forward(*unflatten(tensors, text, numbers, sizes)))
+        return tuple(x.contiguous() for x in self.kernels.forward(*unflatten(tensors, Constants(text, numbers, sizes))))
 
     def _backward(
         self,
@@ -207,7 +235,7 @@ class Operator:
         d_results: Sequence[Tensor],
         needs: Sequence[bool],
     ) -> list[Tensor]:
-        problem, options = unflatten(tensors, text, numbers, sizes)
+        problem, options = unflatten(tensors, Constants(text, numbers, sizes))
         num_pair = 2 + len(problem.pair.parameters())
         has_bias = problem.bias is not None
         needed = Needs(needs[:num_pair], needs[num_pair], has_bias and needs[num_pair + 1])
@@ -221,7 +249,7 @@ class Operator:
         ]
 
     def _fake_forward(self, tensors, text, numbers, sizes):
-        problem, options = unflatten(tensors, text, numbers, sizes)
+        problem, options = unflatten(tensors, Constants(text, numbers, sizes))
         value, batch, dtype = problem.value, batch_of(problem), accumulation_dtype(problem.value.dtype)
         output = value.new_empty(*batch, problem.queries, value.shape[-1])
         shapes = [(*batch, problem.queries), *self.kernels.kept_shapes(problem, options)]
@@ -232,8 +260,8 @@ class Operator:
         needs = list(ctx.needs_input_grad[0])
         found = self.backward(tensors, *ctx.constants, results, list(d_results[:2]), needs)
         # torch takes an empty list of numbers for a list of tensors, so its gradient must be a list, too.
-        _, numbers, sizes = ctx.constants
-        return _only_needed(found, needs), None, None if numbers else [], None if sizes else []
+        constants = ctx.constants
+        return _only_needed(found, needs), None, None if constants.numbers else [], None if constants.sizes else []
 
     def _vmap_forward(self, info, in_dims, tensors, *constants):
         del info
@@ -248,97 +276,6 @@ class Operator:
         )
         found = self.backward(tensors, text, numbers, sizes, saved, d_results, needs)
         return found, [0 if need else None for need in needs]
-
-
-def batch_of(problem: Problem) -> tuple[int, ...]:
-    """Return the batch shape that all tensors of a problem broadcast to.
-
-    With torch.vmap, a bias or a mask may have a batch axis that queries, keys and values do not have.
-    """
-    return common_batch(*problem.operands(), *([] if problem.mask is None else problem.mask.tensors()))
-
-
-def flatten(problem: Problem, options: Options = ()) -> tuple[list[Tensor], str, list[float], list[int]]:
-    """Return a problem as tensors, text and numbers.
-
-    Args:
-        problem: its pair score is a dot product, a distance or an additive score, and its bias is a tensor or None.
-        options: decisions of an operator, which the text includes.
-
-    Returns:
-        The tensors: query, key, parameters of the score, value, bias, seed and the tensors of the mask; the text, whose
-        second line is the structure of the mask; the floats; and the integers of the mask.
-    """
-    mask_text, mask_tensors, sizes = ("", [], []) if problem.mask is None else bound.flatten(problem.mask)
-    seed = [] if problem.seed is None else [problem.seed]
-    has_bias, has_seed = problem.bias is not None, problem.seed is not None
-    settings = _score_settings(problem.pair), has_bias, has_seed, float(problem.dropout), problem.tolerance, options
-    numbers: list[float] = []
-    text = f"{_encode(settings, numbers)}\n{mask_text}"
-    return [*problem.operands(), *seed, *mask_tensors], text, numbers, sizes
-
-
-def unflatten(
-    tensors: Sequence[Tensor], text: str, numbers: Sequence[float], sizes: Sequence[int]
-) -> tuple[Problem, Options]:
-    """Return the problem and the options from what `flatten` returned."""
-    settings, mask_text = text.split("\n")
-    decoded = _decode(json.loads(settings), iter(numbers))
-    score_settings, has_bias, has_seed, dropout, tolerance, options = decoded
-    pair, rest = _read_score(score_settings, tensors)
-    value, *rest = rest
-    bias = rest.pop(0) if has_bias else None
-    seed = rest.pop(0) if has_seed else None
-    mask = bound.unflatten(mask_text, rest, sizes) if mask_text else None
-    problem = Problem(pair, value, mask, bias, dropout, tolerance, padding_is_zero=True, seed=seed)
-    return problem, options
-
-
-def _encode(constant: object, numbers: list[float]) -> str:
-    """Return a constant as JSON, with "float" for each float, which is appended to `numbers`.
-
-    Not json.dumps, because torch.compile cannot trace it.
-    """
-    if isinstance(constant, tuple):
-        return f"[{','.join([_encode(part, numbers) for part in constant])}]"
-    if isinstance(constant, float):
-        numbers.append(constant)
-        return '"float"'
-    if isinstance(constant, str):
-        return f'"{constant}"'
-    if constant is None:
-        return "null"
-    if isinstance(constant, bool):
-        return "true" if constant else "false"
-    return str(constant)
-
-
-def _decode(node: Any, numbers: Iterator[float]) -> Any:
-    if isinstance(node, list):
-        return tuple([_decode(part, numbers) for part in node])
-    return next(numbers) if node == "float" else node
-
-
-def _score_settings(pair: PairScore) -> tuple[object, ...]:
-    """Return the kind of a score and its constants."""
-    if isinstance(pair, DotPair):
-        return pair.kind, float(pair.scale), pair.softcap
-    if isinstance(pair, DistancePair):
-        return pair.kind, pair.kernel.name
-    assert isinstance(pair, AdditivePair)
-    return pair.kind, *pair.reach
-
-
-def _read_score(settings: Sequence[Any], tensors: Sequence[Tensor]) -> tuple[PairScore, list[Tensor]]:
-    """Return the score from its settings and the first tensors, and the remaining tensors."""
-    kind, *constants = settings
-    query, key, *rest = tensors
-    if kind == DotPair.kind:
-        return DotPair(query, key, *constants), rest
-    parameter, *rest = rest
-    if kind == DistancePair.kind:
-        return DistancePair(query, key, parameter, KERNELS[constants[0]]), rest
-    return AdditivePair(query, key, parameter, (constants[0], constants[1])), rest
 
 
 def _autograd_function(operator: Operator) -> type[torch.autograd.Function]:
@@ -356,12 +293,17 @@ def _autograd_function(operator: Operator) -> type[torch.autograd.Function]:
             ctx.constants, *tensors = inputs
             ctx.num_results = len(output)
             ctx.save_for_backward(*output, *tensors)
+            ctx.save_for_forward(*output, *tensors)
             ctx.mark_non_differentiable(*output[2:])
             ctx.set_materialize_grads(False)  # zeros for the kept tensors would be as large as those tensors
 
         @staticmethod
         def jvp(ctx, *tangents):
-            raise operator.refuse("a forward-mode derivative", "derivatives by a backward pass")
+            results, tensors = _split_saved(ctx)
+            function, operands, constants = operator.equations(tensors, ctx.constants)
+            tangents = _zeros_for_none(tangents[1 : 1 + len(operands)], operands)
+            found = higher_order.differentiable(higher_order.Pushforward(function), [*operands, *tangents], constants)
+            return *found, *(None for _ in results[2:])
 
         @staticmethod
         def backward(ctx, *grads):
@@ -373,7 +315,8 @@ def _autograd_function(operator: Operator) -> type[torch.autograd.Function]:
             if any(is_legacy_batched(grad) for grad in d_results):
                 raise operator.refuse_batched_gradients()
             if torch.is_grad_enabled() or not _is_plain([*results, *tensors, *d_results]):
-                found = Backward.apply(ctx.constants, needs, len(results), *results, *d_results, *tensors)
+                call = BackwardCall(ctx.constants, needs, len(results))
+                found = Backward.apply(call, *results, *d_results, *tensors)
             else:
                 found = operator.call_backward(tensors, ctx.constants, results, d_results, needs)
             return None, *_only_needed(found, needs)
@@ -384,24 +327,44 @@ def _autograd_function(operator: Operator) -> type[torch.autograd.Function]:
         generate_vmap_rule = True
 
         @staticmethod
-        def forward(constants, needs, num_results, *given):
-            saved, d_results, tensors = given[:num_results], given[num_results:][:2], given[num_results + 2 :]
-            return tuple(operator.call_backward(tensors, constants, saved, d_results, needs))
+        def forward(call, *given):
+            count = call.num_results
+            saved, d_results, tensors = given[:count], given[count:][:2], given[count + 2 :]
+            return tuple(operator.call_backward(tensors, call.constants, saved, d_results, call.needs))
 
         @staticmethod
         def setup_context(ctx, inputs, output) -> None:
-            pass
+            ctx.call, *tensors = inputs
+            ctx.save_for_backward(*tensors)
+            ctx.save_for_forward(*tensors)
+            ctx.set_materialize_grads(False)
 
         @staticmethod
         def backward(ctx, *grads):
-            raise operator.refuse("a second derivative", "first derivatives, which are all that this backend has")
+            function, inputs, constants, num_operands = operator.gradient_equations(ctx)
+            grads = _zeros_for_none(grads[:num_operands], inputs)
+            pullback = higher_order.Pullback(function, len(inputs))
+            found = higher_order.differentiable(pullback, [*inputs, *grads], constants)
+            of_tensors = [*found[:num_operands], *(None for _ in constants)]
+            of_saved = [None] * ctx.call.num_results
+            return None, *of_saved, *found[num_operands : len(inputs)], *of_tensors
+
+        @staticmethod
+        def jvp(ctx, *tangents):
+            function, inputs, constants, num_operands = operator.gradient_equations(ctx)
+            rest = tangents[1 + ctx.call.num_results :]
+            of_results, of_tensors = rest[:2], rest[2:]
+            directions = _zeros_for_none([*of_tensors[:num_operands], *of_results], inputs)
+            found = higher_order.differentiable(higher_order.Pushforward(function), [*inputs, *directions], constants)
+            found = [x if need else x.new_empty(0) for x, need in zip(found, ctx.call.needs, strict=False)]
+            return *found, *(None for _ in constants)
 
     return Forward
 
 
 def _save_for_autograd(ctx, inputs, output) -> None:
     tensors, *constants = inputs
-    ctx.constants = tuple(constants)
+    ctx.constants = Constants(*constants)
     ctx.num_results = len(output)
     ctx.save_for_backward(*output, *tensors)
 
@@ -410,6 +373,10 @@ def _split_saved(ctx: Any) -> tuple[list[Tensor], list[Tensor]]:
     """Return the saved results and tensors. They are read once, because activation checkpointing allows no more."""
     saved = ctx.saved_tensors
     return list(saved[: ctx.num_results]), list(saved[ctx.num_results :])
+
+
+def _zeros_for_none(given: Sequence[Tensor | None], like: Sequence[Tensor]) -> list[Tensor]:
+    return [torch.zeros_like(x) if tensor is None else tensor for tensor, x in zip(given, like, strict=False)]
 
 
 def _fake_backward(tensors, text, numbers, sizes, saved, d_results, needs):

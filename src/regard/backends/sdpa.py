@@ -1,17 +1,19 @@
 """The backend "torch": dot products by scaled_dot_product_attention."""
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from regard.backends import varlen
+from regard.backends import higher_order, varlen
 from regard.backends.base import Backend, Bias, Need, Plan, Problem, Refusal, Result
-from regard.checks import can_broadcast, common_batch, has_empty_input, needs_grad
-from regard.masks.bound import BoundMask
+from regard.checks import accumulation_dtype, can_broadcast, common_batch, has_empty_input, needs_grad
+from regard.masks.bound import Band, BoundMask, Dense
 from regard.scores.dot import DotPair
-from regard.torch_compat import call_for_reuse, in_functorch, is_traced
+from regard.torch_compat import call_for_reuse, has_forward_gradients, in_functorch, is_traced
 
 # Largest mask that is materialised, and largest number of weights that dropout materialises on a CPU. Above it, memory
 # is no longer linear in tokens.
@@ -48,6 +50,8 @@ class Sdpa(Backend):
             return self.refuse(f"its CPU kernel has no dropout: it would materialise {problem.elements} weights")
         if has_empty_input(pair.query, pair.key, value):
             return self.refuse("an input is empty")
+        if has_forward_gradients():
+            return self.refuse("its kernels have no forward-mode derivatives")
         if pair.query.ndim > 4 and not _can_fold(pair.query, pair.key, value):
             return self.refuse("a shared batch axis would be copied")
         if mask is None or (causal and problem.bias is None):
@@ -170,7 +174,54 @@ def _call_torch(
     output = functional.scaled_dot_product_attention(
         query, key, value, attn_mask, dropout, causal, scale=scale, enable_gqa=enable_gqa
     )
+    if output.requires_grad and not (dropout or torch.compiler.is_compiling() or in_functorch()):
+        _add_second_derivatives(output, query, key, value, attn_mask, causal, scale)
     return output if is_supported else output[..., :value_dim]
+
+
+def _add_second_derivatives(
+    output: Tensor, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, causal: bool, scale: float
+) -> None:
+    """Let the gradients of a fused kernel have derivatives, which torch does not implement.
+
+    If a backward pass builds a graph, a hook replaces the gradients by those of the plain equations. An ordinary
+    backward pass is not changed.
+
+    Args:
+        output: result of scaled_dot_product_attention.
+        query: (batch, heads, queries, dim).
+        key: (batch, kv_heads, keys, dim).
+        value: (batch, kv_heads, keys, value_dim).
+        attn_mask: as it was passed to torch.
+        causal: whether query i attends to the keys 0..i only.
+        scale: factor of the dot products.
+    """
+    node = output.grad_fn
+    if node is None or not node.name().startswith("ScaledDotProduct"):
+        return  # the implementation by plain operations has all derivatives
+    is_boolean = attn_mask is not None and attn_mask.dtype == torch.bool
+
+    def make_problem(tensors: Sequence[Tensor]) -> Problem:
+        query, key, value, *rest = tensors
+        group = query.shape[-3] // key.shape[-3]
+        if group > 1:
+            key, value = key.repeat_interleave(group, -3), value.repeat_interleave(group, -3)
+        mask = Dense(rest[0]) if is_boolean else Band(None, 0) if causal else None
+        bias = rest[0] if rest and not is_boolean else None
+        return Problem(DotPair(query, key, scale), value, mask, bias)
+
+    def replace_gradients(gradients: Sequence[Tensor | None], d_outputs: Sequence[Tensor]) -> Any:
+        if not torch.is_grad_enabled():
+            return None
+        d_output = d_outputs[0]
+        d_log_mass = d_output.new_zeros(d_output.shape[:-1], dtype=accumulation_dtype(value.dtype))
+        inputs = [query, key, value, d_output, d_log_mass]
+        constants = [] if attn_mask is None else [attn_mask]
+        pullback = higher_order.Pullback(higher_order.Equations(make_problem), 3)
+        found = higher_order.differentiable(pullback, inputs, constants)
+        return tuple(None if old is None else new for old, new in zip(gradients, (*found, *gradients[3:]), strict=True))
+
+    node.register_hook(replace_gradients)
 
 
 def _is_short(key: Tensor) -> bool:

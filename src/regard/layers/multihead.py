@@ -93,8 +93,7 @@ class MultiHeadAttention(nn.Module):
         position_bias: a callable of query and key positions, added to the scores, such as `Alibi(heads)`. If it is a
             module, its parameters belong to the layer. Rotary positions are a score:
             `regard.scores.Rotary("scaled_dot")`.
-        backend: name of the backend for every call of the layer, as for `regard.attend`. Only "reference" has second
-            derivatives and forward-mode derivatives for every score.
+        backend: name of the backend for every call of the layer, as for `regard.attend`.
 
     Raises:
         RegardError: if an argument is invalid.

@@ -16,7 +16,8 @@ from regard.backends.blocked.additive import (
     tanh_error,
 )
 from regard.backends.blocked.scores import DistanceScores, DotScores, TileScores
-from regard.backends.custom_op import Gradients, Kernels, Needs, Operator, Options, Saved, Shapes, batch_of
+from regard.backends.custom_op import Gradients, Kernels, Needs, Operator, Saved, Shapes
+from regard.backends.encoding import Options, batch_of
 from regard.checks import accumulation_dtype, has_empty_input, needs_grad
 from regard.scores.additive import AdditivePair
 from regard.scores.distance import DistancePair

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from regard.backends.base import Problem
 from regard.backends.blocked.scores import TILE_ELEMENTS, TileScores, add_reduced, exp_flushed_
-from regard.backends.custom_op import Gradients, Needs, batch_of
+from regard.backends.custom_op import Gradients, Needs
+from regard.backends.encoding import batch_of
 from regard.checks import accumulation_dtype, common_batch
 from regard.masks.bound import BoundMask
 

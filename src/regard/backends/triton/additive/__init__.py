@@ -19,7 +19,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from regard.backends.base import Problem, full_precision
-from regard.backends.custom_op import Gradients, Kernels, Needs, Operator, Options, Saved, batch_of
+from regard.backends.custom_op import Gradients, Kernels, Needs, Operator, Saved
+from regard.backends.encoding import Options, batch_of
 from regard.backends.triton.additive.lift import MAX_PRODUCT, error_bound, smallest_rank, tables_on
 from regard.backends.triton.launch import NO_BAND, empty_float32, fold, kernel_mask_of, unfold
 from regard.checks import needs_grad

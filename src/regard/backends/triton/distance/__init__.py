@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from regard.backends.base import Problem
-from regard.backends.custom_op import Gradients, Kernels, Needs, Operator, Options, Saved, Shapes, batch_of
+from regard.backends.custom_op import Gradients, Kernels, Needs, Operator, Saved, Shapes
+from regard.backends.encoding import Options, batch_of
 from regard.backends.triton.distance.inputs import Inputs, Rows, prepare
 from regard.backends.triton.launch import empty_float32, unfold
 from regard.scores.kernels import SquaredExponential

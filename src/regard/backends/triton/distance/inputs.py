@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from regard.backends.base import Problem
-from regard.backends.custom_op import batch_of
+from regard.backends.encoding import batch_of
 from regard.backends.triton.launch import (
     NO_BAND,
     empty_float32,
