@@ -85,18 +85,17 @@ def filled(table: Table, tile: Tile) -> Table:
 def forward(size: tuple, score: str, batch: tuple = ()) -> Callable[[], object]:
     """Return a call of `attend`; size: tokens, dimensions, values, bandwidth."""
     tokens, dim, value_dim, bandwidth = size
-    shapes = (dim, dim, value_dim)
-    drawn = [torch.randn(*batch, tokens, width, device="cuda") for width in shapes]
+    inputs = [torch.randn(*batch, tokens, n, device="cuda") for n in (dim, dim, value_dim)]
     kernel = KERNELS[score](bandwidth)
-    return recorded(lambda: regard.attend(*drawn, kernel, backend="triton"))
+    return recorded(lambda: regard.attend(*inputs, kernel, backend="triton"))
 
 
 def backward(size: tuple, score: str, batch: tuple = ()) -> Callable[[], object]:
-    """Return such a call with its backward pass."""
+    """Return a call of `attend` and of its backward pass; size: tokens, dimensions, values, bandwidth."""
     tokens, dim, value_dim, bandwidth = size
-    drawn = [torch.randn(*batch, tokens, n, device="cuda", requires_grad=True) for n in (dim, dim, value_dim)]
+    inputs = [torch.randn(*batch, tokens, n, device="cuda", requires_grad=True) for n in (dim, dim, value_dim)]
     kernel = KERNELS[score](bandwidth)
-    return recorded(lambda: torch.autograd.grad(regard.attend(*drawn, kernel, backend="triton").sum(), drawn))
+    return recorded(lambda: torch.autograd.grad(regard.attend(*inputs, kernel, backend="triton").sum(), inputs))
 
 
 def milliseconds(call: Callable[[], object]) -> float:

@@ -303,7 +303,7 @@ class _Logged(Backend):
 
 # Module and constant of each limit. The constant is a number, a tuple of numbers, or a dict of one of them.
 _LIMITS: dict[str, tuple[object, str]] = {
-    "tile_pairs": (scores, "TILE_ELEMENTS"),
+    "tile_pairs": (scores, "TILE_PAIRS"),
     "kept_scores": (softmax, "MAX_KEPT_SCORES"),
     "row_block_elements": (row_blocks, "BLOCK_ELEMENTS"),
     "row_block_queries": (row_blocks, "MIN_QUERIES"),

@@ -64,6 +64,14 @@ def has_forward_gradients() -> bool:
     return forward_ad._current_level >= 0
 
 
+def computes_forward_gradients() -> bool:
+    """Return whether operations compute forward-mode derivatives. torch.compile cannot trace this function.
+
+    False inside of an autograd.Function and of `without_forward_gradients`.
+    """
+    return has_forward_gradients() and forward_ad._is_fwd_grad_enabled()
+
+
 def without_forward_gradients() -> AbstractContextManager:
     """Return a context in which operations compute no forward-mode derivatives."""
     return forward_ad._set_fwd_grad_enabled(False)

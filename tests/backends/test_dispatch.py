@@ -194,7 +194,7 @@ SCORES = {
     "callable": lambda: lambda q, k: q @ k.mT,
 }
 ONLY_DOT = "it computes dot products only"
-ONLY_FUSED = "it supports scores of distance and additive scores only"
+ONLY_FUSED = "it supports distance scores and additive scores only"
 NO_WEIGHTS = "it does not return weights"
 # The reason of each backend that refuses, by kind of score and need.
 REFUSALS = {

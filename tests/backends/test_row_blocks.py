@@ -164,7 +164,7 @@ def test_new_closed_form_runs_in_reference_and_blocked_only():
     assert PairScore.kind == Manhattan().pair(*tokens[:2]).kind == "custom"
     refusals = regard.why(*tokens, Manhattan()).refusals
     assert refusals["torch"] == "it computes dot products only"
-    assert refusals["triton"] == "it supports scores of distance and additive scores only"
+    assert refusals["triton"] == "it supports distance scores and additive scores only"
     for backend in ("auto", "reference", "blocked"):
         with dispatch_log() as ran:
             regard.attend(*tokens, Manhattan(), backend=backend)

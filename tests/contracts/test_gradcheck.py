@@ -7,7 +7,7 @@ from tests.contracts.cases import HEADS, SCORES
 from torch.autograd import gradcheck, gradgradcheck
 
 import regard
-from regard.backends.blocked.softmax import TileLoop
+from regard.backends.blocked.softmax import TiledProblem
 from regard.scores.names import KERNEL_SCORES, NAMED_SCORES, SIZED_SCORES
 
 BACKENDS = ("reference", "blocked")
@@ -21,7 +21,7 @@ NAMES = [name for name in SCORES if f"{name} learnable" not in SCORES]
 @pytest.fixture(autouse=True)
 def _tiny_tiles(monkeypatch, set_limits):
     """One query by two keys: every case has four tiles, two of them ragged."""
-    monkeypatch.setattr(TileLoop, "_tile_shape", lambda self: (1, 2))
+    monkeypatch.setattr(TiledProblem, "_tile_shape", lambda self: (1, 2))
     set_limits(row_block_elements=1, row_block_queries=1)
 
 
@@ -152,7 +152,7 @@ def test_blocks_and_reference_take_the_same_gradient_at_a_kink(name, place):
 @pytest.mark.parametrize("dim", [16, 17])
 def test_clusters_far_apart_keep_their_gradients(dim, monkeypatch):
     """One tile holds both clusters, a thousand bandwidths apart in each dimension."""
-    monkeypatch.setattr(TileLoop, "_tile_shape", lambda self: (600, 600))
+    monkeypatch.setattr(TiledProblem, "_tile_shape", lambda self: (600, 600))
     points = torch.randn(600, dim) + 1000 * (torch.arange(600) % 2).unsqueeze(-1)
     value = torch.randn(600, 1)
 

@@ -2,12 +2,17 @@
 
 Callers of a custom operator can be compiled, exported, traced and vmapped. `encoding.flatten` turns a problem into what
 such an operator accepts. Every tensor but a dropout seed has one axis for each batch axis and two more; that is why one
-vmap rule serves all operators. Derivatives other than the first backward pass come from `higher_order`.
+vmap rule serves all operators.
 
 The derivative is registered twice: on the custom operator for torch.compile and torch.export, and on an
 autograd.Function for the transforms of torch.func, which fail on operators with `register_autograd` (torch 2.13). When
 nothing traces the call, the functions are called directly, because calling a custom operator costs a tenth of a short
 additive call on a GPU.
+
+Derivatives other than the first backward pass come from `higher_order`, which only the autograd.Function uses. So the
+gradients of compiled and exported callers have no derivatives, and torch raises a RuntimeError in a second backward
+pass. In forward mode, torch would ignore the tangents of an operator's arguments without an error. Therefore a compiled
+caller runs the plain equations, and an exported program raises a RegardError.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,12 +22,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from regard.backends import higher_order
+from regard.backends import higher_order, row_blocks
 from regard.backends.base import Problem, Result
-from regard.backends.encoding import Constants, Options, batch_of, flatten, unflatten
+from regard.backends.encoding import Constants, Options, all_tensors, batch_of, flatten, unflatten
 from regard.checks import accumulation_dtype, needs_grad
 from regard.errors import RegardError
 from regard.torch_compat import (
+    computes_forward_gradients,
     has_forward_gradients,
     in_functorch,
     is_legacy_batched,
@@ -30,12 +36,13 @@ from regard.torch_compat import (
     is_traced,
 )
 
+# Dropout seeds are below this number, so that sums of a seed and a position fit into 64 bits.
 MAX_SEED = 2**62
-"""Dropout seeds are below this number, so that sums of a seed and a position fit into 64 bits."""
 
-Saved = Sequence[Tensor]
-"""What a forward function returns and a backward function gets: output, log_mass, and the tensors that it keeps."""
+ForwardResults = Sequence[Tensor]
+"""The results of a forward function, which its backward function gets: output, log_mass and the kept tensors."""
 Shapes = Sequence[Sequence[int]]
+"""The shapes of several tensors."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +50,7 @@ class BackwardCall:
     """The arguments of a backward pass that are not tensors.
 
     Attributes:
-        constants: of the problem.
+        constants: the constants of the problem.
         needs: for each tensor of the problem, whether it needs a gradient.
         num_results: number of results of the forward function.
     """
@@ -51,6 +58,31 @@ class BackwardCall:
     constants: Constants
     needs: list[bool]
     num_results: int
+
+    def split(self, tensors: Sequence[Tensor]) -> tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]:
+        """Return the results of the forward function, the gradients of output and log_mass, and the problem's tensors.
+
+        Args:
+            tensors: all of them, in this order.
+        """
+        count = self.num_results
+        return tensors[:count], tensors[count : count + 2], tensors[count + 2 :]
+
+
+class GradientEquations(NamedTuple):
+    """The plain equations of a backward pass.
+
+    Attributes:
+        pullback: the backward pass as a function of its inputs and other tensors.
+        inputs: the operands of the problem and the gradients of output and log_mass.
+        other_tensors: the other tensors of the problem, by which nothing is differentiated.
+        num_operands: number of inputs that are operands.
+    """
+
+    pullback: higher_order.Pullback
+    inputs: list[Tensor]
+    other_tensors: Sequence[Tensor]
+    num_operands: int
 
 
 class Needs(NamedTuple):
@@ -82,21 +114,22 @@ class Gradients(NamedTuple):
 
 
 class Kernels(NamedTuple):
-    """The functions of one operator.
+    """The functions from which an `Operator` is made.
 
     Attributes:
         forward: takes a problem and options, and returns output (*batch, queries, value_dim) in the dtype of value,
-            log_mass (*batch, queries) in the accumulation dtype, and tensors that the backward pass uses again.
-        backward: takes a problem, options, what `forward` returned, the gradients of output and log_mass, and what it
-            needs to compute; returns gradients with the shapes of the tensors of the problem.
+            log_mass (*batch, queries) in the accumulation dtype, and the kept tensors: those that the backward pass
+            uses again.
+        backward: takes a problem, options, the results of `forward`, the gradients of output and log_mass, and which
+            gradients are needed; returns gradients with the shapes of the tensors of the problem.
         choose: returns the options of a problem. It runs where the operator is called, so it knows whether the caller
             is compiled and whether a gradient is needed.
-        kept_shapes: the shapes of the kept tensors, which have the accumulation dtype.
+        kept_shapes: returns the shapes of the kept tensors, which have the accumulation dtype.
         num_kept: number of kept tensors.
     """
 
-    forward: Callable[[Problem, Options], Saved]
-    backward: Callable[[Problem, Options, Saved, Tensor, Tensor, Needs], Gradients]
+    forward: Callable[[Problem, Options], ForwardResults]
+    backward: Callable[[Problem, Options, ForwardResults, Tensor, Tensor, Needs], Gradients]
     choose: Callable[[Problem], Options] = lambda problem: ()
     kept_shapes: Callable[[Problem, Options], Shapes] = lambda problem, options: ()
     num_kept: int = 0
@@ -124,7 +157,7 @@ class Operator:
         results = ", ".join(["Tensor"] * (2 + kernels.num_kept))
         arguments = "Tensor[] tensors, str text, float[] numbers, SymInt[] sizes"
         self.forward = torch.library.custom_op(
-            f"regard::{name}", self._forward, mutates_args=(), schema=f"({arguments}) -> ({results})"
+            f"regard::{name}", self._forward_operator, mutates_args=(), schema=f"({arguments}) -> ({results})"
         )
         self.backward = torch.library.custom_op(
             f"regard::{name}_backward",
@@ -133,7 +166,7 @@ class Operator:
             schema=f"({arguments}, Tensor[] saved, Tensor[] d_results, bool[] needs) -> Tensor[]",
         )
         self.forward.register_fake(self._fake_forward)
-        self.forward.register_autograd(self._autograd_backward, setup_context=_save_for_autograd)
+        self.forward.register_autograd(self._autograd_backward, setup_context=_setup_context)
         self.forward.register_vmap(self._vmap_forward)
         self.backward.register_fake(_fake_backward)
         self.backward.register_vmap(self._vmap_backward)
@@ -148,12 +181,14 @@ class Operator:
         Returns:
             The result.
         """
+        is_compiling = torch.compiler.is_compiling()
+        if is_compiling and has_forward_gradients():
+            return row_blocks.run(problem)  # torch ignores the tangents of an operator's arguments
         if problem.dropout:
             problem = problem._replace(seed=torch.randint(MAX_SEED, (), device=problem.value.device))
         options = self.kernels.choose(problem)
-        is_compiling = torch.compiler.is_compiling()
         is_differentiated = needs_grad(*problem.operands()) or has_forward_gradients() or in_functorch()
-        if not is_compiling and not is_differentiated and _is_plain(_all_tensors(problem)):
+        if not is_compiling and not is_differentiated and _is_plain(all_tensors(problem)):
             found = self.kernels.forward(problem, options)
         else:
             tensors, constants = flatten(problem, options)
@@ -163,19 +198,19 @@ class Operator:
                 found = self.forward(tensors, *constants)
         return Result(found[0], found[1])
 
-    def call_forward(self, tensors: Sequence[Tensor], constants: Constants) -> Saved:
-        """Run the forward function, through the custom operator if the call is traced."""
+    def call_forward(self, tensors: Sequence[Tensor], constants: Constants) -> ForwardResults:
+        """Run the forward function: directly if `_is_plain`, and else through the custom operator."""
         return (self._forward if _is_plain(tensors) else self.forward)(list(tensors), *constants)
 
     def call_backward(
         self,
         tensors: Sequence[Tensor],
         constants: Constants,
-        saved: Saved,
+        saved: ForwardResults,
         d_results: Sequence[Tensor],
         needs: Sequence[bool],
     ) -> list[Tensor]:
-        """Run the backward function, through the custom operator if the call is traced."""
+        """Run the backward function: directly if `_is_plain`, and else through the custom operator."""
         is_plain = _is_plain([*tensors, *saved, *d_results])
         function = self._backward if is_plain else self.backward
         text, numbers, sizes = constants
@@ -187,21 +222,27 @@ class Operator:
         """Return the plain equations of a problem, its operands and its other tensors."""
         problem, _ = unflatten(tensors, constants)
         if problem.dropout:
-            raise self.refuse("a derivative of second order or in forward mode with dropout", "dropout=0.0")
+            raise self.unsupported_derivative(
+                "a derivative of second order or in forward mode with dropout", "dropout=0.0"
+            )
         num_operands = len(problem.operands())
         function = higher_order.Equations(lambda tensors: unflatten(tensors, constants)[0])
         return function, tensors[:num_operands], tensors[num_operands:]
 
-    def gradient_equations(self, ctx):
-        """The plain equations of the backward pass, its inputs, its other tensors and how many inputs are operands."""
-        saved = ctx.saved_tensors
-        count = ctx.call.num_results
-        d_results, tensors = saved[count:][:2], saved[count + 2 :]
-        function, operands, constants = self.equations(tensors, ctx.call.constants)
-        pullback = higher_order.Pullback(function, len(operands))
-        return pullback, [*operands, *d_results], constants, len(operands)
+    def gradient_equations(self, call: BackwardCall, tensors: Sequence[Tensor]) -> GradientEquations:
+        """Return the plain equations of a backward pass.
 
-    def refuse(self, got: str, needed: str) -> RegardError:
+        Args:
+            call: its arguments that are not tensors.
+            tensors: its tensors, in the order of `BackwardCall.split`.
+        """
+        _, d_results, tensors = call.split(tensors)
+        function, operands, other_tensors = self.equations(tensors, call.constants)
+        num_operands = len(operands)
+        pullback = higher_order.Pullback(function, num_operands)
+        return GradientEquations(pullback, [*operands, *d_results], other_tensors, num_operands)
+
+    def unsupported_derivative(self, got: str, needed: str) -> RegardError:
         """Return the error for a derivative that the operator does not have."""
         return RegardError(
             "backend",
@@ -210,14 +251,21 @@ class Operator:
             repair='Use backend="reference", or write the score as a callable.',
         )
 
-    def refuse_batched_gradients(self) -> RegardError:
-        """Return the error for gradients that autograd's older batching passes all at once."""
+    def unsupported_batched_gradients(self) -> RegardError:
+        """Return the error for a batch of gradients from the older vmap of autograd."""
         return RegardError(
             "backend",
             got=f"gradients in batches (is_grads_batched or vectorize) through {self._backend}",
             needed="one gradient at a time, or the transforms of torch.func",
             repair='Use torch.func.jacrev, or backend="reference".',
         )
+
+    def _forward_operator(
+        self, tensors: list[Tensor], text: str, numbers: Sequence[float], sizes: Sequence[int]
+    ) -> tuple[Tensor, ...]:
+        if computes_forward_gradients():  # not called by the autograd.Function, but by an exported program
+            raise self.unsupported_derivative("a derivative in forward mode of an exported program", "an eager call")
+        return self._forward(tensors, text, numbers, sizes)
 
     def _forward(
         self, tensors: list[Tensor], text: str, numbers: Sequence[float], sizes: Sequence[int]
@@ -231,7 +279,7 @@ class Operator:
         text: str,
         numbers: Sequence[float],
         sizes: Sequence[int],
-        saved: Saved,
+        saved: ForwardResults,
         d_results: Sequence[Tensor],
         needs: Sequence[bool],
     ) -> list[Tensor]:
@@ -244,7 +292,7 @@ class Operator:
         grads = [*found.pair, found.value, *([found.bias] if has_bias else [])]
         grads += [None] * (len(tensors) - len(grads))
         return [
-            tensor.new_empty(0) if grad is None or not need else grad.to(tensor.dtype).contiguous()
+            _no_gradient(tensor) if grad is None or not need else grad.to(tensor.dtype).contiguous()
             for grad, tensor, need in zip(grads, tensors, needs, strict=True)
         ]
 
@@ -259,7 +307,7 @@ class Operator:
         results, tensors = _split_saved(ctx)
         needs = list(ctx.needs_input_grad[0])
         found = self.backward(tensors, *ctx.constants, results, list(d_results[:2]), needs)
-        # torch takes an empty list of numbers for a list of tensors, so its gradient must be a list, too.
+        # torch treats an empty list argument as a list of tensors and then expects a list as its gradient.
         constants = ctx.constants
         return _only_needed(found, needs), None, None if constants.numbers else [], None if constants.sizes else []
 
@@ -290,9 +338,8 @@ def _autograd_function(operator: Operator) -> type[torch.autograd.Function]:
 
         @staticmethod
         def setup_context(ctx, inputs, output) -> None:
-            ctx.constants, *tensors = inputs
-            ctx.num_results = len(output)
-            ctx.save_for_backward(*output, *tensors)
+            constants, *tensors = inputs
+            _save(ctx, constants, tensors, output)
             ctx.save_for_forward(*output, *tensors)
             ctx.mark_non_differentiable(*output[2:])
             ctx.set_materialize_grads(False)  # zeros for the kept tensors would be as large as those tensors
@@ -300,9 +347,10 @@ def _autograd_function(operator: Operator) -> type[torch.autograd.Function]:
         @staticmethod
         def jvp(ctx, *tangents):
             results, tensors = _split_saved(ctx)
-            function, operands, constants = operator.equations(tensors, ctx.constants)
+            function, operands, other_tensors = operator.equations(tensors, ctx.constants)
             tangents = _zeros_for_none(tangents[1 : 1 + len(operands)], operands)
-            found = higher_order.differentiable(higher_order.Pushforward(function), [*operands, *tangents], constants)
+            pushforward = higher_order.Pushforward(function)
+            found = higher_order.differentiable(pushforward, [*operands, *tangents], other_tensors)
             return *found, *(None for _ in results[2:])
 
         @staticmethod
@@ -313,7 +361,7 @@ def _autograd_function(operator: Operator) -> type[torch.autograd.Function]:
                 torch.zeros_like(x) if grad is None else grad for grad, x in zip(grads[:2], results[:2], strict=True)
             ]
             if any(is_legacy_batched(grad) for grad in d_results):
-                raise operator.refuse_batched_gradients()
+                raise operator.unsupported_batched_gradients()
             if torch.is_grad_enabled() or not _is_plain([*results, *tensors, *d_results]):
                 call = BackwardCall(ctx.constants, needs, len(results))
                 found = Backward.apply(call, *results, *d_results, *tensors)
@@ -322,15 +370,14 @@ def _autograd_function(operator: Operator) -> type[torch.autograd.Function]:
             return None, *_only_needed(found, needs)
 
     class Backward(torch.autograd.Function):
-        """The backward pass as a function of its own, which has no derivative."""
+        """The backward pass as a function of its own. Its derivatives are those of the plain equations."""
 
         generate_vmap_rule = True
 
         @staticmethod
         def forward(call, *given):
-            count = call.num_results
-            saved, d_results, tensors = given[:count], given[count:][:2], given[count + 2 :]
-            return tuple(operator.call_backward(tensors, call.constants, saved, d_results, call.needs))
+            results, d_results, tensors = call.split(given)
+            return tuple(operator.call_backward(tensors, call.constants, results, d_results, call.needs))
 
         @staticmethod
         def setup_context(ctx, inputs, output) -> None:
@@ -341,36 +388,44 @@ def _autograd_function(operator: Operator) -> type[torch.autograd.Function]:
 
         @staticmethod
         def backward(ctx, *grads):
-            function, inputs, constants, num_operands = operator.gradient_equations(ctx)
+            gradient, inputs, others, num_operands = operator.gradient_equations(ctx.call, ctx.saved_tensors)
             grads = _zeros_for_none(grads[:num_operands], inputs)
-            pullback = higher_order.Pullback(function, len(inputs))
-            found = higher_order.differentiable(pullback, [*inputs, *grads], constants)
-            of_tensors = [*found[:num_operands], *(None for _ in constants)]
-            of_saved = [None] * ctx.call.num_results
-            return None, *of_saved, *found[num_operands : len(inputs)], *of_tensors
+            pullback = higher_order.Pullback(gradient, len(inputs))
+            found = higher_order.differentiable(pullback, [*inputs, *grads], others)
+            of_results = [None] * ctx.call.num_results
+            of_tensors = [*found[:num_operands], *(None for _ in others)]
+            return None, *of_results, *found[num_operands : len(inputs)], *of_tensors
 
         @staticmethod
         def jvp(ctx, *tangents):
-            function, inputs, constants, num_operands = operator.gradient_equations(ctx)
-            rest = tangents[1 + ctx.call.num_results :]
-            of_results, of_tensors = rest[:2], rest[2:]
-            directions = _zeros_for_none([*of_tensors[:num_operands], *of_results], inputs)
-            found = higher_order.differentiable(higher_order.Pushforward(function), [*inputs, *directions], constants)
-            found = [x if need else x.new_empty(0) for x, need in zip(found, ctx.call.needs, strict=False)]
-            return *found, *(None for _ in constants)
+            gradient, inputs, others, num_operands = operator.gradient_equations(ctx.call, ctx.saved_tensors)
+            _, of_d_results, of_tensors = ctx.call.split(tangents[1:])
+            directions = _zeros_for_none([*of_tensors[:num_operands], *of_d_results], inputs)
+            found = higher_order.differentiable(higher_order.Pushforward(gradient), [*inputs, *directions], others)
+            found = [x if need else _no_gradient(x) for x, need in zip(found, ctx.call.needs, strict=False)]
+            return *found, *(None for _ in others)
 
     return Forward
 
 
-def _save_for_autograd(ctx, inputs, output) -> None:
+def _setup_context(ctx, inputs, output) -> None:
+    """Save what the derivative of the custom operator needs."""
     tensors, *constants = inputs
-    ctx.constants = Constants(*constants)
-    ctx.num_results = len(output)
-    ctx.save_for_backward(*output, *tensors)
+    _save(ctx, Constants(*constants), tensors, output)
+
+
+def _save(ctx: Any, constants: Constants, tensors: Sequence[Tensor], results: Sequence[Tensor]) -> None:
+    """Save the constants and tensors of a problem and its results for the backward pass."""
+    ctx.constants = constants
+    ctx.num_results = len(results)
+    ctx.save_for_backward(*results, *tensors)
 
 
 def _split_saved(ctx: Any) -> tuple[list[Tensor], list[Tensor]]:
-    """Return the saved results and tensors. They are read once, because activation checkpointing allows no more."""
+    """Return the results and tensors that `_save` saved.
+
+    `saved_tensors` is read once, because activation checkpointing allows no more.
+    """
     saved = ctx.saved_tensors
     return list(saved[: ctx.num_results]), list(saved[ctx.num_results :])
 
@@ -381,12 +436,15 @@ def _zeros_for_none(given: Sequence[Tensor | None], like: Sequence[Tensor]) -> l
 
 def _fake_backward(tensors, text, numbers, sizes, saved, d_results, needs):
     del text, numbers, sizes, saved, d_results
-    return [tensor.new_empty(tensor.shape if need else 0) for tensor, need in zip(tensors, needs, strict=True)]
+    return [
+        tensor.new_empty(tensor.shape) if need else _no_gradient(tensor)
+        for tensor, need in zip(tensors, needs, strict=True)
+    ]
 
 
-def _all_tensors(problem: Problem) -> list[Tensor]:
-    seed = [] if problem.seed is None else [problem.seed]
-    return [*problem.operands(), *seed, *([] if problem.mask is None else problem.mask.tensors())]
+def _no_gradient(like: Tensor) -> Tensor:
+    """Return an empty tensor instead of a gradient that is not needed. A custom operator cannot return None."""
+    return like.new_empty(0)
 
 
 def _is_plain(tensors: Sequence[Tensor]) -> bool:
@@ -395,6 +453,7 @@ def _is_plain(tensors: Sequence[Tensor]) -> bool:
 
 
 def _only_needed(grads: Sequence[Tensor], needs: Sequence[bool]) -> list[Tensor | None]:
+    """Return the gradients that are needed, and None instead of the empty tensors."""
     return [grad if need else None for grad, need in zip(grads, needs, strict=True)]
 
 

@@ -25,7 +25,9 @@ Options = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Constants:
-    """Everything of a problem that is not a tensor. Not a tuple, whose entries torch.func would take for arguments.
+    """Everything of a problem that is not a tensor.
+
+    Not a tuple, because torch.func would treat its entries as arguments.
 
     Attributes:
         text: structure of the problem as JSON; the second line is the structure of its mask.
@@ -42,12 +44,25 @@ class Constants:
         return iter((self.text, self.numbers, self.sizes))
 
 
+def all_tensors(problem: Problem) -> list[Tensor]:
+    """Return the tensors of a problem: query, key, parameters of the score, value, bias, seed, tensors of the mask."""
+    seed = [] if problem.seed is None else [problem.seed]
+    mask = [] if problem.mask is None else problem.mask.tensors()
+    # Without sizes, which torch.jit.trace turns into tensors without axes.
+    return [*problem.operands(), *seed, *(tensor for tensor in mask if tensor.ndim)]
+
+
 def batch_of(problem: Problem) -> tuple[int, ...]:
     """Return the batch shape that all tensors of a problem broadcast to.
 
-    With torch.vmap, a bias or a mask may have a batch axis that queries, keys and values do not have.
+    With torch.vmap, a bias, a mask or the seed of dropout may have a batch axis that queries, keys and values do not
+    have.
     """
-    return common_batch(*problem.operands(), *([] if problem.mask is None else problem.mask.tensors()))
+    seed, rank = problem.seed, problem.value.ndim
+    tensors = all_tensors(problem._replace(seed=None))
+    if seed is not None and seed.ndim:
+        tensors.append(seed.reshape(*seed.shape, *[1] * (rank - seed.ndim)))
+    return common_batch(*tensors)
 
 
 def flatten(problem: Problem, options: Options = ()) -> tuple[list[Tensor], Constants]:
@@ -58,16 +73,14 @@ def flatten(problem: Problem, options: Options = ()) -> tuple[list[Tensor], Cons
         options: decisions of an operator, which the text includes.
 
     Returns:
-        The tensors: query, key, parameters of the score, value, bias, seed and the tensors of the mask; and the
-        constants.
+        The tensors, in the order of `all_tensors`, and the constants.
     """
-    mask_text, mask_tensors, sizes = ("", [], []) if problem.mask is None else bound.flatten(problem.mask)
-    seed = [] if problem.seed is None else [problem.seed]
+    mask_text, _, sizes = ("", [], []) if problem.mask is None else bound.flatten(problem.mask)
     has_bias, has_seed = problem.bias is not None, problem.seed is not None
-    settings = _score_settings(problem.pair), has_bias, has_seed, float(problem.dropout), problem.tolerance, options
+    settings = _flatten_score(problem.pair), has_bias, has_seed, float(problem.dropout), problem.tolerance, options
     numbers: list[float] = []
     text = f"{_encode(settings, numbers)}\n{mask_text}"
-    return [*problem.operands(), *seed, *mask_tensors], Constants(text, numbers, sizes)
+    return all_tensors(problem), Constants(text, numbers, sizes)
 
 
 def unflatten(tensors: Sequence[Tensor], constants: Constants) -> tuple[Problem, Options]:
@@ -75,7 +88,7 @@ def unflatten(tensors: Sequence[Tensor], constants: Constants) -> tuple[Problem,
     settings, mask_text = constants.text.split("\n")
     decoded = _decode(json.loads(settings), iter(constants.numbers))
     score_settings, has_bias, has_seed, dropout, tolerance, options = decoded
-    pair, rest = _read_score(score_settings, tensors)
+    pair, rest = _unflatten_score(score_settings, tensors)
     value, *rest = rest
     bias = rest.pop(0) if has_bias else None
     seed = rest.pop(0) if has_seed else None
@@ -109,8 +122,8 @@ def _decode(node: Any, numbers: Iterator[float]) -> Any:
     return next(numbers) if node == "float" else node
 
 
-def _score_settings(pair: PairScore) -> tuple[object, ...]:
-    """Return the kind of a score and its constants."""
+def _flatten_score(pair: PairScore) -> tuple[object, ...]:
+    """Return the settings of a score: its kind and its constants."""
     if isinstance(pair, DotPair):
         return pair.kind, float(pair.scale), pair.softcap
     if isinstance(pair, DistancePair):
@@ -119,8 +132,8 @@ def _score_settings(pair: PairScore) -> tuple[object, ...]:
     return pair.kind, *pair.reach
 
 
-def _read_score(settings: Sequence[Any], tensors: Sequence[Tensor]) -> tuple[PairScore, list[Tensor]]:
-    """Return the score from its settings and the first tensors, and the remaining tensors."""
+def _unflatten_score(settings: Sequence[Any], tensors: Sequence[Tensor]) -> tuple[PairScore, list[Tensor]]:
+    """Return the score, made from its settings and the first tensors, and the remaining tensors."""
     kind, *constants = settings
     query, key, *rest = tensors
     if kind == DotPair.kind:

@@ -32,17 +32,17 @@ class BlockFunction(ABC):
     row_axes: Sequence[int] | None
 
     @abstractmethod
-    def compute(self, rows: slice, inputs: Tensors, constants: Tensors) -> Tensors:
+    def compute(self, rows: slice, inputs: Tensors, other_tensors: Tensors) -> Tensors:
         """Return the results of one block of queries.
 
         Args:
             rows: the queries.
             inputs: the whole tensors by which the function can be differentiated.
-            constants: its other tensors.
+            other_tensors: the tensors by which it cannot be differentiated.
         """
 
     @abstractmethod
-    def blocks(self, inputs: Tensors, constants: Tensors) -> list[slice]:
+    def blocks(self, inputs: Tensors, other_tensors: Tensors) -> list[slice]:
         """Return blocks of queries that are small enough to materialise."""
 
 
@@ -57,15 +57,15 @@ class Equations(BlockFunction):
     make_problem: Callable[[Tensors], Problem]
     row_axes = (-2, -1)
 
-    def compute(self, rows: slice, inputs: Tensors, constants: Tensors) -> Tensors:
+    def compute(self, rows: slice, inputs: Tensors, other_tensors: Tensors) -> Tensors:
         """Return output and log mass of these queries."""
-        output, log_mass, _ = attention(self.make_problem([*inputs, *constants]), rows)
+        output, log_mass, _ = attention(self.make_problem([*inputs, *other_tensors]), rows)
         assert log_mass is not None
         return output, log_mass
 
-    def blocks(self, inputs: Tensors, constants: Tensors) -> list[slice]:
+    def blocks(self, inputs: Tensors, other_tensors: Tensors) -> list[slice]:
         """Return blocks of the size that `row_blocks` has for plain equations."""
-        return row_blocks(self.make_problem([*inputs, *constants]))
+        return row_blocks(self.make_problem([*inputs, *other_tensors]))
 
 
 @dataclass
@@ -81,17 +81,17 @@ class Pullback(BlockFunction):
     num_inputs: int
     row_axes = None
 
-    def compute(self, rows: slice, inputs: Tensors, constants: Tensors) -> Tensors:
+    def compute(self, rows: slice, inputs: Tensors, other_tensors: Tensors) -> Tensors:
         """Return the gradients of the inputs that come from these queries."""
         own, gradients = inputs[: self.num_inputs], inputs[self.num_inputs :]
         if self.function.row_axes is not None:
             axes = zip(gradients, self.function.row_axes, strict=True)
             gradients = [gradient.narrow(axis, rows.start, rows.stop - rows.start) for gradient, axis in axes]
-        return _vjp(lambda *own: self.function.compute(rows, own, constants), own)[1](gradients)
+        return _vjp(lambda *own: self.function.compute(rows, own, other_tensors), own)[1](gradients)
 
-    def blocks(self, inputs: Tensors, constants: Tensors) -> list[slice]:
+    def blocks(self, inputs: Tensors, other_tensors: Tensors) -> list[slice]:
         """Return the blocks of the function."""
-        return self.function.blocks(inputs[: self.num_inputs], constants)
+        return self.function.blocks(inputs[: self.num_inputs], other_tensors)
 
 
 @dataclass
@@ -108,16 +108,16 @@ class Pushforward(BlockFunction):
         """Join results as the function does."""
         self.row_axes = self.function.row_axes
 
-    def compute(self, rows: slice, inputs: Tensors, constants: Tensors) -> Tensors:
+    def compute(self, rows: slice, inputs: Tensors, other_tensors: Tensors) -> Tensors:
         """Return the directional derivatives of the results."""
         own, directions = inputs[: len(inputs) // 2], inputs[len(inputs) // 2 :]
-        results, pull = _vjp(lambda *own: self.function.compute(rows, own, constants), own)
+        results, pull = _vjp(lambda *own: self.function.compute(rows, own, other_tensors), own)
         _, push = _vjp(lambda *gradients: pull(gradients), [torch.zeros_like(result) for result in results])
         return push(directions)
 
-    def blocks(self, inputs: Tensors, constants: Tensors) -> list[slice]:
+    def blocks(self, inputs: Tensors, other_tensors: Tensors) -> list[slice]:
         """Return the blocks of the function."""
-        return self.function.blocks(inputs[: len(inputs) // 2], constants)
+        return self.function.blocks(inputs[: len(inputs) // 2], other_tensors)
 
 
 def _vjp(function: Callable[..., Tensors], inputs: Tensors) -> tuple[Tensors, Callable[[Tensors], Tensors]]:
@@ -126,15 +126,15 @@ def _vjp(function: Callable[..., Tensors], inputs: Tensors) -> tuple[Tensors, Ca
     return results, lambda gradients: pull(tuple(gradients))
 
 
-def differentiable(function: BlockFunction, inputs: Tensors, constants: Tensors) -> tuple[Tensor, ...]:
+def differentiable(function: BlockFunction, inputs: Tensors, other_tensors: Tensors) -> tuple[Tensor, ...]:
     """Return the results of a function, which have derivatives of every order.
 
     Args:
         function: the function.
         inputs: the tensors by which it can be differentiated.
-        constants: its other tensors.
+        other_tensors: the tensors by which it cannot be differentiated.
     """
-    return _Function.apply(function, len(inputs), *inputs, *constants)
+    return _Function.apply(function, len(inputs), *inputs, *other_tensors)
 
 
 class _Function(torch.autograd.Function):
@@ -142,16 +142,16 @@ class _Function(torch.autograd.Function):
 
     @staticmethod
     def forward(function, num_inputs, *tensors):
-        inputs, constants = tensors[:num_inputs], tensors[num_inputs:]
-        blocks = function.blocks(inputs, constants)
+        inputs, other_tensors = tensors[:num_inputs], tensors[num_inputs:]
+        blocks = function.blocks(inputs, other_tensors)
         with without_forward_gradients():
             if function.row_axes is None:
-                totals = function.compute(blocks[0], inputs, constants)
+                totals = function.compute(blocks[0], inputs, other_tensors)
                 for rows in blocks[1:]:
-                    found = function.compute(rows, inputs, constants)
+                    found = function.compute(rows, inputs, other_tensors)
                     totals = [x + y for x, y in zip(totals, found, strict=True)]
                 return tuple(totals)
-            parts = [function.compute(rows, inputs, constants) for rows in blocks]
+            parts = [function.compute(rows, inputs, other_tensors) for rows in blocks]
         return tuple(torch.cat(x, axis) for x, axis in zip(zip(*parts, strict=True), function.row_axes, strict=True))
 
     @staticmethod
@@ -163,21 +163,21 @@ class _Function(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *gradients):
-        inputs, constants, results = _saved(ctx)
+        inputs, other_tensors, results = _saved(ctx)
         gradients = [torch.zeros_like(x) if grad is None else grad for grad, x in zip(gradients, results, strict=True)]
-        found = differentiable(Pullback(ctx.function, ctx.num_inputs), [*inputs, *gradients], constants)
-        return None, None, *found[: ctx.num_inputs], *(None for _ in constants)
+        found = differentiable(Pullback(ctx.function, ctx.num_inputs), [*inputs, *gradients], other_tensors)
+        return None, None, *found[: ctx.num_inputs], *(None for _ in other_tensors)
 
     @staticmethod
     def jvp(ctx, *directions):
-        inputs, constants, _ = _saved(ctx)
+        inputs, other_tensors, _ = _saved(ctx)
         given = directions[2 : 2 + ctx.num_inputs]
         directions = [torch.zeros_like(x) if d is None else d for x, d in zip(inputs, given, strict=True)]
-        return differentiable(Pushforward(ctx.function), [*inputs, *directions], constants)
+        return differentiable(Pushforward(ctx.function), [*inputs, *directions], other_tensors)
 
 
 def _saved(ctx):
-    """Return the saved inputs, constants and results."""
+    """Return the saved inputs, other tensors and results."""
     saved = ctx.saved_tensors
     tensors, results = saved[: ctx.num_tensors], saved[ctx.num_tensors :]
     return tensors[: ctx.num_inputs], tensors[ctx.num_inputs :], results

@@ -16,7 +16,7 @@ import regard
 from regard import Mask
 from regard.backends.blocked import scores, softmax
 from regard.backends.blocked.scores import DotScores
-from regard.backends.blocked.softmax import TileLoop
+from regard.backends.blocked.softmax import TiledProblem
 from regard.scores.names import KERNEL_SCORES
 
 CPU = torch.device("cpu")
@@ -25,7 +25,7 @@ CPU = torch.device("cpu")
 def make(queries, keys, mask=None, batch=(), dropout=0.0, seed=0):
     placed = None if mask is None else mask.place(batch=batch, queries=queries, keys=keys, device=CPU)
     value = torch.zeros(*batch, 1, 1)
-    return TileLoop(value, batch, queries, keys, placed, None, dropout, torch.tensor(seed))
+    return TiledProblem(value, batch, queries, keys, placed, None, dropout, torch.tensor(seed))
 
 
 def visited(loop):
@@ -45,7 +45,7 @@ def test_a_tile_over_the_whole_batch_keeps_to_its_budget():
     for batch in [(), (7,), (3, 5)]:
         rows, cols = visited(make(5000, 5000, batch=batch))[0]
         elements = torch.Size(batch).numel() * (rows.stop - rows.start) * (cols.stop - cols.start)
-        assert elements <= scores.TILE_ELEMENTS["cpu"]
+        assert elements <= scores.TILE_PAIRS["cpu"]
 
 
 @pytest.mark.parametrize(

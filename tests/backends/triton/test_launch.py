@@ -10,10 +10,10 @@ from regard.backends.triton.launch import (
     fold,
     kernel_mask_of,
     padded_length,
-    padded_width,
+    padded_size,
     pick_tile,
     shared_groups,
-    token_strides,
+    token_operand,
     transposed,
     unfold,
 )
@@ -65,7 +65,7 @@ def test_unfold_sums_over_shared_axes():
 
 def test_strides_are_0_along_shared_batch_axes():
     tensor = torch.empty(2, 1, 5, 7)
-    assert token_strides(tensor)[1:] == (35, 0, 7, 1)
+    assert token_operand(tensor)[1:] == (35, 0, 7, 1)
 
 
 def test_transposed_tokens_are_filled_up_to_a_multiple_of_every_tile():
@@ -77,15 +77,15 @@ def test_transposed_tokens_are_filled_up_to_a_multiple_of_every_tile():
     assert found[..., 5:].isposinf().all()
 
 
-def test_widths_of_matrix_products_are_powers_of_two():
-    assert [padded_width(size) for size in (1, 16, 17, 64, 100)] == [16, 16, 32, 64, 128]
+def test_sizes_of_matrix_products_are_powers_of_two():
+    assert [padded_size(size) for size in (1, 16, 17, 64, 100)] == [16, 16, 32, 64, 128]
 
 
 def test_picked_tile_is_the_largest_that_gives_enough_programs():
     large, small = Tile(128, 64, 4), Tile(16, 64, 4)
-    assert pick_tile([large, small], rows=128 * 264, batch=1) == large
-    assert pick_tile([large, small], rows=128 * 264 - 1, batch=1) == small
-    assert pick_tile([large, small], rows=1, batch=1) == small
+    assert pick_tile([large, small], tokens=128 * 264, batch=1) == large
+    assert pick_tile([large, small], tokens=128 * 264 - 1, batch=1) == small
+    assert pick_tile([large, small], tokens=1, batch=1) == small
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_mask_has_one_band_with_one_gap(mask, band):
 
 
 def test_masks_of_keys_are_separated_from_the_band():
-    assert kernel_mask_of(And(LENGTHS, Band(None, 0))).keys == (LENGTHS,)
+    assert kernel_mask_of(And(LENGTHS, Band(None, 0))).key_masks == (LENGTHS,)
 
 
 @pytest.mark.parametrize("mask", [Or(Band(None, 0), LENGTHS), And(Not(Band(0, 0)), Not(Band(3, 4)))])

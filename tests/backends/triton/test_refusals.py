@@ -22,14 +22,17 @@ def reason(**settings):
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ({"score": "dot"}, "scores of distance and additive scores only"),
-        ({"dropout": 0.5}, "does not support dropout for scores of distance"),
+        ({"score": "dot"}, "distance scores and additive scores only"),
+        ({"dropout": 0.5}, "does not support dropout for distance scores"),
         ({"bias": torch.randn(5, 7)}, "not a bias for each pair"),
         ({"bias": lambda q, k: -(q[:, None] - k).abs().float()}, "does not support a callable bias"),
-        ({"mask": Mask.keep(torch.ones(5, 7, dtype=torch.bool))}, "key masks and one causal or window mask"),
+        (
+            {"mask": Mask.keep(torch.ones(5, 7, dtype=torch.bool))},
+            "at most one excluded window, joined by &",
+        ),
         (
             {"mask": Mask.causal(align="top_left") | Mask.lengths(torch.tensor([3, 4]))},
-            "key masks and one causal or window mask",
+            "at most one excluded window, joined by &",
         ),
         ({"query": torch.randn(2, 0, 3)}, "an input is empty"),
         ({"query": torch.randn(2, 5, 129), "key": torch.randn(2, 7, 129)}, "up to 128 dimensions"),

@@ -1,6 +1,7 @@
 """The backend "blocked": tiles and online softmax on any device, with memory linear in tokens in both directions."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ from regard.backends.blocked.additive import (
     tanh_error,
 )
 from regard.backends.blocked.scores import DistanceScores, DotScores, TileScores
-from regard.backends.custom_op import Gradients, Kernels, Needs, Operator, Saved, Shapes
+from regard.backends.custom_op import ForwardResults, Gradients, Kernels, Needs, Operator, Shapes
 from regard.backends.encoding import Options, batch_of
 from regard.checks import accumulation_dtype, has_empty_input, needs_grad
 from regard.scores.additive import AdditivePair
@@ -26,7 +27,7 @@ from regard.torch_compat import has_saved_tensor_hooks, is_exporting, is_traced
 
 
 class Blocked(Backend):
-    """Runs every problem that is not empty, tile by tile."""
+    """Runs closed-form scores tile by tile, and callables in blocks of queries."""
 
     name = "blocked"
 
@@ -52,48 +53,61 @@ def _run(problem: Problem) -> Result:
         return OPERATOR.run(problem)
 
 
-def _choose(problem: Problem) -> Options:
-    """Return whether compiled loops may be used, and whether scores are kept for a backward pass."""
+class BlockedOptions(NamedTuple):
+    """What is decided about a problem before it runs.
+
+    Attributes:
+        uses_loops: whether additive scores may use compiled loops.
+        can_keep_scores: whether scores may be kept for a backward pass.
+    """
+
+    uses_loops: bool
+    can_keep_scores: bool
+
+
+def _choose(problem: Problem) -> BlockedOptions:
     uses_loops = isinstance(problem.pair, AdditivePair) and torch.compiler.is_compiling() and not is_exporting()
-    # A traced call is told the same shapes at any size, and activation checkpointing expects the same tensors twice.
+    # Do not keep scores while tracing, where the fake kernel would fix one shape for all sizes, or under activation
+    # checkpointing, whose recomputation must save the same tensors.
     can_keep = uses_loops or not (is_traced() or has_saved_tensor_hooks())
-    return uses_loops, can_keep and needs_grad(*problem.operands())
+    return BlockedOptions(uses_loops, can_keep and needs_grad(*problem.operands()))
 
 
-def _forward(problem: Problem, options: Options) -> Saved:
-    uses_loops, keep = options
+def _forward(problem: Problem, options: Options) -> ForwardResults:
+    uses_loops, can_keep_scores = BlockedOptions(*options)
+    no_needs = [False] * (2 + len(problem.pair.parameters()))
     with full_precision(problem.value.device):
-        scores = _tile_scores(problem, [False] * (2 + len(problem.pair.parameters())), uses_loops=uses_loops)
-        loop = softmax.TileLoop.of(problem, scores.tile_factor)
-        output, log_mass, kept = softmax.forward(scores, loop, keep)
+        output, log_mass, kept = softmax.forward(*_prepare(problem, no_needs, uses_loops), can_keep_scores)
     return output.to(problem.value.dtype), log_mass, kept
 
 
 def _kept_shapes(problem: Problem, options: Options) -> Shapes:
-    _, keep = options
     batch = batch_of(problem)
     shape = (*batch, problem.queries, problem.keys)
-    return [shape if softmax.keeps_scores(keep, shape) else (*batch, 0)]
+    return [shape if softmax.keeps_scores(BlockedOptions(*options).can_keep_scores, shape) else (*batch, 0)]
 
 
 def _backward(
-    problem: Problem, options: Options, saved: Saved, d_output: Tensor, d_log_mass: Tensor, needs: Needs
+    problem: Problem, options: Options, results: ForwardResults, d_output: Tensor, d_log_mass: Tensor, needs: Needs
 ) -> Gradients:
-    uses_loops, _ = options
     with full_precision(problem.value.device):
-        scores = _tile_scores(problem, needs.pair, uses_loops=uses_loops)
-        loop = softmax.TileLoop.of(problem, scores.tile_factor)
-        return softmax.backward(scores, loop, saved, d_output, d_log_mass, needs)
+        tile_scores, tiled = _prepare(problem, needs.pair, BlockedOptions(*options).uses_loops)
+        return softmax.backward(tile_scores, tiled, results, d_output, d_log_mass, needs)
 
 
-def _tile_scores(problem: Problem, needs: Sequence[bool], *, uses_loops: bool) -> TileScores:
-    """Return the tile scores of a problem.
+def _prepare(problem: Problem, needs: Sequence[bool], uses_loops: bool) -> tuple[TileScores, softmax.TiledProblem]:
+    """Return the scores of a problem and its other parts, ready to be computed tile by tile.
 
     Args:
         problem: the problem.
         needs: which of query, key and parameters need a gradient.
         uses_loops: whether additive scores may use compiled loops.
     """
+    tile_scores = _tile_scores(problem, needs, uses_loops)
+    return tile_scores, softmax.TiledProblem.of(problem, tile_scores.tile_factor)
+
+
+def _tile_scores(problem: Problem, needs: Sequence[bool], uses_loops: bool) -> TileScores:
     pair = problem.pair
     dtype = accumulation_dtype(pair.query.dtype)
     operands = [tensor.to(dtype) for tensor in (pair.query, pair.key, *pair.parameters())]

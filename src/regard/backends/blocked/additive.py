@@ -19,24 +19,24 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from regard.backends.blocked.scores import Scratch, TileScores, add_reduced
+from regard.backends.blocked.scores import KEY, PARAMETER, QUERY, Scratch, TileScores, add_reduced
 from regard.checks import accumulation_dtype, common_batch
 from regard.torch_compat import below_autograd, has_cpp_compiler
 
 # Bound on the error of a tanh and of its derivative, in units of the dtype's eps. The error of a score is at most this
 # times sum |w|, which includes the rounding of the sum.
 TANH_ERROR = 16.0
-# Elements of a chunk. On a CPU fewer do not pay for an operation, and more do not fit into the cache; on a GPU they
-# keep it busy.
+# Elements of the tensors of a chunk. On a CPU, smaller chunks spend their time on calls of operations, and larger ones
+# do not fit into the cache; on a GPU a chunk keeps it busy.
 CHUNK_ELEMENTS = {"cpu": 2**21, "cuda": 2**26}
-# A chunk has at least so many queries, because the sum over fewer would be written nearly as often as its terms.
+# A chunk has at least this number of queries, because the backward pass writes a sum over the queries of each chunk.
 MIN_CHUNK_QUERIES = 8
-# From this tile on, the scores of a CPU tile are summed hidden unit by hidden unit.
+# The scores of tiles with at least this number of keys and pairs are summed hidden unit by hidden unit.
 MIN_WIDE_KEYS, MIN_WIDE_PAIRS = 128, 2**18
-# Sums over hidden units have two levels of this length, to limit the rounding error.
+# Sums over hidden units are sums of sums of this number of terms, to limit the rounding error.
 SUM_LENGTH = 16
-# The sizes at which a loop is compiled: batch, queries, keys and hidden units. They are primes, so that torch does not
-# take two sizes for one, and large enough that torch parallelises the loop.
+# The sizes at which a loop is compiled: batch, queries, keys and hidden units. They are different primes, so that torch
+# does not assume that two sizes are always equal, and large enough that torch parallelises the loop.
 EXAMPLE_SIZES = (3, 509, 251, 127)
 
 Loop = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, ...]]
@@ -48,7 +48,7 @@ def tanh_error(dtype: torch.dtype) -> float:
 
 
 def is_within_tolerance(tolerance: float | None, dtype: torch.dtype) -> bool:
-    """Return whether the identity is as exact as a tolerance asks for; None asks for the rounding of the dtype."""
+    """Return whether the error of the identity is within a tolerance; None stands for the rounding of the dtype."""
     return tolerance is None or tolerance >= tanh_error(dtype)
 
 
@@ -61,18 +61,25 @@ class AdditiveScores(TileScores):
         u: exp(-2a), (*batch, queries, hidden).
         v: exp(2b), (*batch, keys, hidden).
         batch: batch axes of the scores.
+        use_tanh: whether all tiles use tanh itself.
     """
 
     # The fixed cost of a tile is high, so larger tiles are worth more than a smaller share of the cache.
     tile_factor = 2
-    # Up to these activations u, v and their sum are normal numbers.
+    # For activations up to this size, u, v and their sum are normal numbers.
     max_activation: ClassVar[dict[torch.dtype, float]] = {torch.float32: 40.0, torch.float64: 340.0}
 
     def __init__(self, operands: Sequence[Tensor], needs: Sequence[bool], *, use_tanh: bool = False) -> None:
-        """Expand the operands; with `use_tanh` all tiles use tanh itself, for tolerances below the identity's error."""
+        """Compute u and v of every token.
+
+        Args:
+            operands: query, key and weight, in the accumulation dtype.
+            needs: which of the operands need a gradient.
+            use_tanh: whether all tiles use tanh itself, for a tolerance below the error of the identity.
+        """
         super().__init__(operands, needs)
         self.query, self.key, self.weight = operands
-        self.limit = -1.0 if use_tanh else self.max_activation[self.query.dtype]
+        self.use_tanh = use_tanh
         self.query_activations, self.key_activations = _largest_activations(self.query), _largest_activations(self.key)
         self.batch = common_batch(*operands)
         self.u, self.v = (-2 * self.query).exp_(), (2 * self.key).exp_()
@@ -94,8 +101,11 @@ class AdditiveScores(TileScores):
         """Accumulate by the identity."""
 
     def _is_fast_safe(self, rows: slice, cols: slice) -> bool:
-        """Return whether the identity may be used in a tile; False if an activation is too large or NaN."""
-        return max(self.query_activations[rows]) <= self.limit and max(self.key_activations[cols]) <= self.limit
+        """Return whether a tile may use the identity; False if an activation is too large or NaN."""
+        if self.use_tanh:
+            return False
+        limit = self.max_activation[self.query.dtype]
+        return max(self.query_activations[rows]) <= limit and max(self.key_activations[cols]) <= limit
 
     def _tanh_scores(self, rows: slice, cols: slice) -> Tensor:
         scores: Tensor | float = 0.0
@@ -131,11 +141,12 @@ class Chunk(NamedTuple):
     """Some pairs of a tile, with all hidden units.
 
     Attributes:
-        queries: positions in the tile.
-        keys: positions in the tile.
-        u: of the queries, (*batch, queries, 1, hidden).
-        denominator: u + v, (*batch, queries, keys, hidden), without the batch axes that only the weights have.
-        scratch: memory for as many elements with all batch axes; the memory of `denominator` if that is enough.
+        queries: the queries of the chunk, as positions in the tile.
+        keys: the keys of the chunk, as positions in the tile.
+        u: u of these queries, (*batch, queries, 1, hidden).
+        denominator: u + v, (*batch, queries, keys, hidden), where *batch lacks axes that only the weights have.
+        scratch: uninitialised, (*batch, queries, keys, hidden) with all batch axes. It is `denominator` itself if that
+            has all batch axes and the caller does not need both.
     """
 
     queries: slice
@@ -146,10 +157,10 @@ class Chunk(NamedTuple):
 
 
 class ChunkedAdditive(AdditiveScores):
-    """The identity in plain operations on chunks of a tile: a sum, a division, and sums."""
+    """The identity in plain operations on chunks of a tile: u + v, r, and sums of products with r."""
 
     def __init__(self, operands: Sequence[Tensor], needs: Sequence[bool], *, use_tanh: bool = False) -> None:
-        """Expand the operands, and scale the weights to at most 1, so that numerators w u do not overflow."""
+        """Compute u and v of every token, and scale the weights to at most 1, so that numerators do not overflow."""
         super().__init__(operands, needs, use_tanh=use_tanh)
         self.scratch = Scratch(self.u.device, *3 * [self.u.dtype])
         self.weight_scale = self.weight.abs().amax(-1, keepdim=True).clamp_min(torch.finfo(self.u.dtype).tiny)
@@ -159,27 +170,27 @@ class ChunkedAdditive(AdditiveScores):
         """Return sum_h w_h (1 - 2 r_h)."""
         scores = self.u.new_zeros(*self.batch, rows.stop - rows.start, cols.stop - cols.start)
         is_wide = scores.shape[-1] >= MIN_WIDE_KEYS and scores.numel() >= MIN_WIDE_PAIRS
-        (self._add_units if is_wide else self._add_chunks)(scores, rows, cols)
+        (self._sum_units if is_wide else self._sum_chunks)(scores, rows, cols)
         return scores.mul_(self.weight_scale)
 
-    def _add_units(self, scores: Tensor, rows: slice, cols: slice) -> None:
-        """Add all pairs of one hidden unit after the other."""
+    def _sum_units(self, scores: Tensor, rows: slice, cols: slice) -> None:
+        """Add the terms of all pairs to scores that are 0, one hidden unit after the other."""
         u, v = self.u[..., rows, :], self.v[..., cols, :]
         u, v, numerator = (x.movedim(-1, 0).contiguous() for x in (u, v, -2 * self.unit_weight * u))
         u, v, numerator = u.unsqueeze(-1), v.unsqueeze(-2), numerator.unsqueeze(-1)
         pairs = torch.broadcast_shapes(u.shape, v.shape)[1:]
         denominator, inner_sum, outer_sum = self.scratch.views(pairs, scores.shape, scores.shape)
-        for outer in _ranges(len(u), SUM_LENGTH**2):
+        for outer in _slices(len(u), SUM_LENGTH**2):
             outer_sum.zero_()
-            for units in _ranges(outer.stop, SUM_LENGTH, outer.start):
+            for units in _slices(outer.stop, SUM_LENGTH, outer.start):
                 inner_sum.copy_(self.unit_weight[..., units].sum(-1, keepdim=True))
                 for u_h, v_h, numerator_h in zip(u[units], v[units], numerator[units], strict=True):
                     inner_sum.addcdiv_(numerator_h, torch.add(u_h, v_h, out=denominator))
                 outer_sum.add_(inner_sum)
             scores.add_(outer_sum)
 
-    def _add_chunks(self, scores: Tensor, rows: slice, cols: slice) -> None:
-        """Add all hidden units of one chunk of pairs after the other."""
+    def _sum_chunks(self, scores: Tensor, rows: slice, cols: slice) -> None:
+        """Write the sums over all hidden units, one chunk of pairs after the other."""
         factor = -2 * self.unit_weight.unsqueeze(-2)
         for queries, keys, u, denominator, scratch in self._chunks(rows, cols, two_tensors=False):
             torch.sum(torch.div(factor * u, denominator, out=scratch), -1, out=scores[..., queries, keys])
@@ -193,24 +204,26 @@ class ChunkedAdditive(AdditiveScores):
         for queries, keys, u, denominator, products in self._chunks(rows, cols, two_tensors=True):
             r = torch.div(u, denominator, out=denominator)
             torch.mul(r, d_scores[..., queries, keys, None], out=products)
-            if self.needs[2]:
+            if self.needs[PARAMETER]:
                 sums_of_r[..., queries, :].add_(products.sum(-2))
             products.addcmul_(products, r, value=-1)
-            if self.needs[0]:
+            if self.needs[QUERY]:
                 d_query[..., queries, :].add_(products.sum(-2))
-            if self.needs[1]:
+            if self.needs[KEY]:
                 d_key[..., keys, :].add_(products.sum(-3))
-        self.add(0, rows, d_query.mul_(4 * self.weight))
-        self.add(1, cols, d_key.mul_(4 * self.weight))
-        self.add(2, slice(None), d_scores.sum((-2, -1), keepdim=True) - 2 * sums_of_r.sum(-2, keepdim=True))
+        self.add_gradient(QUERY, rows, d_query.mul_(4 * self.weight))
+        self.add_gradient(KEY, cols, d_key.mul_(4 * self.weight))
+        self.add_gradient(
+            PARAMETER, slice(None), d_scores.sum((-2, -1), keepdim=True) - 2 * sums_of_r.sum(-2, keepdim=True)
+        )
 
     def _chunks(self, rows: slice, cols: slice, *, two_tensors: bool) -> Iterator[Chunk]:
-        """Yield the chunks of a tile; each overwrites the one before.
+        """Yield the chunks of a tile. Each overwrites the previous one.
 
         Args:
             rows: queries of the tile.
             cols: keys of the tile.
-            two_tensors: whether `scratch` must not share the memory of `denominator`.
+            two_tensors: whether the caller needs `scratch` and `denominator` at the same time.
         """
         u, v = self.u[..., rows, None, :], self.v[..., None, cols, :]
         *pair_batch, height, width, hidden = torch.broadcast_shapes(u.shape, v.shape)
@@ -220,9 +233,9 @@ class ChunkedAdditive(AdditiveScores):
         num_keys = min(max(pairs // min(MIN_CHUNK_QUERIES, height), 1), width)
         num_queries = max(pairs // num_keys, 1)
         views = {}
-        for queries in _ranges(height, num_queries):
+        for queries in _slices(height, num_queries):
             chunk_u = u[..., queries, :, :]
-            for keys in _ranges(width, num_keys):
+            for keys in _slices(width, num_keys):
                 size = queries.stop - queries.start, keys.stop - keys.start, hidden
                 if size not in views:
                     views[size] = self.scratch.views(*((*batch, *size) for batch in batches))
@@ -230,7 +243,7 @@ class ChunkedAdditive(AdditiveScores):
                 yield Chunk(queries, keys, chunk_u, denominator, views[size][-1])
 
 
-def _ranges(stop: int, size: int, start: int = 0) -> list[slice]:
+def _slices(stop: int, size: int, start: int = 0) -> list[slice]:
     """Return consecutive slices of at most this size, from start to stop."""
     return [slice(at, min(at + size, stop)) for at in range(start, stop, size)]
 
@@ -246,18 +259,18 @@ class CompiledAdditive(AdditiveScores):
     def fast_accumulate(self, rows: slice, cols: slice, d_scores: Tensor) -> None:
         """Add da and dw from sums over keys, and db from the same loop with queries and keys exchanged."""
         u, v = self.u[..., rows, :], self.v[..., cols, :]
-        if self.needs[0] or self.needs[2]:
+        if self.needs[QUERY] or self.needs[PARAMETER]:
             slopes, tanhs = self._run(_sums_loop, u, v, d_scores)
-            self.add(0, rows, slopes.mul_(self.weight))
-            self.add(2, slice(None), tanhs.sum(-2, keepdim=True))
-        if self.needs[1]:
+            self.add_gradient(QUERY, rows, slopes.mul_(self.weight))
+            self.add_gradient(PARAMETER, slice(None), tanhs.sum(-2, keepdim=True))
+        if self.needs[KEY]:
             slopes, _ = self._run(_sums_loop, v, u, d_scores.mT)
-            self.add(1, cols, slopes.mul_(self.weight))
+            self.add_gradient(KEY, cols, slopes.mul_(self.weight))
 
     def _run(self, loop: Loop, *tensors: Tensor) -> list[Tensor]:
         """Run a loop on contiguous tensors with one batch axis."""
         size = math.prod(self.batch)
-        # Flattened first, because an axis of size 1 may have any stride, for which torch would compile another program.
+        # Flatten first: an axis of size 1 may have any stride, and torch would compile a program for each stride.
         flat = [x.expand(*self.batch, *x.shape[-2:]).reshape(-1).view(size, *x.shape[-2:]) for x in tensors]
         return [x.view(*self.batch, *x.shape[-2:]) for x in run_loop(loop, *flat)]
 
@@ -286,7 +299,7 @@ def can_compile_loops() -> bool:
 
 
 def run_loop(loop: Loop, u: Tensor, v: Tensor, other: Tensor) -> tuple[Tensor, ...]:
-    """Return a loop's results, computed by a compiled program that serves all sizes but sizes of 1."""
+    """Return the results of a loop, computed by the compiled loop for the pattern of axes of size 1."""
     ones = tuple(size == 1 for size in (*u.shape[:2], v.shape[1], u.shape[2]))
     with below_autograd():
         return _compiled(loop, u.dtype, ones)(u.detach(), v.detach(), other.detach())
@@ -294,10 +307,10 @@ def run_loop(loop: Loop, u: Tensor, v: Tensor, other: Tensor) -> tuple[Tensor, .
 
 @cache
 def _compiled(loop: Loop, dtype: torch.dtype, ones: tuple[bool, ...]) -> Loop:
-    """Return a loop as one program for all sizes that are not 1 where EXAMPLE_SIZES are not.
+    """Return a compiled loop. Axes flagged in `ones` are fixed at size 1; all others accept any larger size.
 
-    It is compiled from a copy, because torch limits the number of programs for one code object, and a loop needs one
-    for each dtype and pattern of axes of size 1.
+    A copy is compiled, because torch limits the number of programs for one code object, and a loop needs one for each
+    dtype and pattern of axes of size 1.
     """
     batch, queries, keys, hidden = (1 if one else size for one, size in zip(ones, EXAMPLE_SIZES, strict=True))
     assert isinstance(loop, FunctionType)

@@ -1,28 +1,27 @@
-"""The backend "triton": GPU kernels for scores of distance (eq. 4 to 6) and additive scores (eq. 12).
+"""The backend "triton": GPU kernels for distance scores (eq. 4 to 6) and additive scores (eq. 12).
 
 This module does not import Triton; the modules with kernels are imported by the first call that runs one.
 """
 
 import importlib.util
 import math
-import os
 
 import torch
 from torch import Tensor
 
 from regard.backends.base import Backend, Need, Plan, Problem, Refusal, Result, full_precision
 from regard.backends.triton import additive, distance
-from regard.backends.triton.launch import kernel_mask_of
+from regard.backends.triton.launch import INTERPRETED, kernel_mask_of
 from regard.checks import accumulation_dtype, has_empty_input, needs_grad
 from regard.scores.additive import AdditivePair
 from regard.scores.distance import DistancePair
 
 INSTALLED = importlib.util.find_spec("triton") is not None
-# Triton reads the same variable when it is imported, so a later change of it has no effect.
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+# Largest number of dimensions of a query or key of a distance score.
 MAX_DIM = 128
+# Largest number of queries or keys.
 MAX_TOKENS = 2**30
-# Largest mask over queries and keys, other than a band, that is materialised for the kernels.
+# Largest number of entries of a mask that is materialised, because it is not made of key masks and one band.
 MAX_MASK_ENTRIES = 2**28
 
 
@@ -68,7 +67,7 @@ def _refusal(problem: Problem, need: Need) -> str | None:
     """Return why the kernels cannot run a problem, or None."""
     pair, value = problem.pair, problem.value
     if not isinstance(pair, DistancePair | AdditivePair):
-        return "it supports scores of distance and additive scores only"
+        return "it supports distance scores and additive scores only"
     if need == "weights":
         return "it does not return weights"
     if value.device.type != "cuda" and not INTERPRETED:
@@ -87,15 +86,18 @@ def _refusal(problem: Problem, need: Need) -> str | None:
 
 
 def _refuse_distance(problem: Problem) -> str | None:
-    """Return why the kernels of distances cannot run a problem, or None."""
+    """Return why the kernels of distance scores cannot run a problem, or None."""
     if problem.pair.query.shape[-1] > MAX_DIM:
         return f"it supports up to {MAX_DIM} dimensions"
     if problem.dropout:
-        return "it does not support dropout for scores of distance"
+        return "it does not support dropout for distance scores"
     if isinstance(problem.bias, Tensor) and problem.bias.shape[-2] != 1:
         return "it supports a bias for each key, which all queries share, but not a bias for each pair"
     if kernel_mask_of(problem.mask) is None:
-        return "it supports key masks and one causal or window mask; this mask is neither"
+        return (
+            "it supports key masks, causal masks, window masks and at most one excluded window, joined by &; "
+            "this mask has another form"
+        )
     return None
 
 
@@ -105,7 +107,10 @@ def _refuse_additive(problem: Problem) -> str | None:
         return f"the error of its tanh is up to {additive.EXACT_ERROR:.2g}"
     entries = math.prod(problem.batch) * problem.queries * problem.keys
     if entries > MAX_MASK_ENTRIES and kernel_mask_of(problem.mask) is None:
-        return f"a mask other than key masks and one causal or window mask may have {MAX_MASK_ENTRIES} entries"
+        return (
+            f"a mask may have {MAX_MASK_ENTRIES} entries unless it consists of key masks, causal masks, window masks "
+            "and at most one excluded window, joined by &"
+        )
     if problem.dropout >= 1:
         return "it supports dropout below 1 only"
     return None

@@ -5,6 +5,7 @@ so that a tensor which is shared over the batch is never copied.
 """
 
 import math
+import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -13,17 +14,20 @@ from torch import Tensor
 
 from regard.masks.bound import And, Band, BoundMask, Not
 
+# Whether kernels run in Triton's interpreter. Triton reads the same variable when it is imported, so a later change of
+# the variable has no effect.
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 # The length of transposed tokens is a multiple of this, which every tile divides.
 PADDING = 128
-# Fewer programs leave most of a large GPU idle.
+# Two programs for each of the 132 multiprocessors of an H200.
 MIN_PROGRAMS = 264
-# Larger than the difference of any two positions; the backend accepts up to 2^30 tokens.
+# At least the difference of any two positions; the backend accepts up to 2^30 tokens.
 MAX_OFFSET = 2**30
+# The band that allows every offset.
 NO_BAND = (-MAX_OFFSET, MAX_OFFSET, 1, 0)
-"""The band that allows every offset."""
 
+# A tensor and some of its strides, as a kernel takes them.
 Operand = tuple[Tensor | int, ...]
-"""A tensor and some of its strides, as a kernel takes them."""
 
 
 class Tile(NamedTuple):
@@ -59,24 +63,24 @@ def launch(
     kernel[(programs,)](*operands, **settings)
 
 
-def pick_tile(tiles: Sequence[Tile], rows: int, batch: int) -> Tile:
-    """Return the first tile that gives enough programs, or the last tile.
+def pick_tile(tiles: Sequence[Tile], tokens: int, batch: int) -> Tile:
+    """Return the first tile that gives at least `MIN_PROGRAMS` programs, or the last tile.
 
     Args:
         tiles: possible tiles, the largest first.
-        rows: number of queries, cut into blocks of `Tile.queries`.
+        tokens: number of tokens in a batch element; a program has `Tile.queries` of them.
         batch: number of batch elements.
     """
-    return next((tile for tile in tiles if batch * rows >= tile.queries * MIN_PROGRAMS), tiles[-1])
+    return next((tile for tile in tiles if batch * tokens >= tile.queries * MIN_PROGRAMS), tiles[-1])
 
 
 def cdiv(count: int, size: int) -> int:
-    """Return how many blocks of a size hold a count."""
+    """Return count / size, rounded up."""
     return -(-count // size)
 
 
-def padded_width(size: int) -> int:
-    """Return the width of an operand of tl.dot: the next power of two, at least 16."""
+def padded_size(size: int) -> int:
+    """Return the size of an axis of an operand of tl.dot: the next power of two, at least 16."""
     return max(16, 1 << (size - 1).bit_length())
 
 
@@ -90,7 +94,7 @@ class Folded(NamedTuple):
         tensors: each (outer or 1, inner or 1, rows, columns).
         outer: size of the first batch axis.
         inner: size of the second batch axis.
-        shapes: the batch axes of each tensor before they were folded, after it was expanded.
+        shapes: the batch shape of each tensor just before its axes were joined, (*batch or 1).
     """
 
     tensors: list[Tensor]
@@ -102,8 +106,8 @@ class Folded(NamedTuple):
 def fold(batch: Sequence[int], tensors: Sequence[Tensor]) -> Folded:
     """Reshape tensors to two batch axes, without a copy wherever strides allow it.
 
-    Neighbouring batch axes that are shared by the same tensors become one axis. If this gives more than two axes, the
-    tensors are expanded along all but the last group of axes, which may copy them.
+    Neighbouring batch axes that are shared by the same tensors form a group, and each group becomes one axis. With more
+    than two groups, all but the last become the first axis: every tensor is expanded along them, which may copy it.
 
     Args:
         batch: the batch shape that all tensors broadcast to.
@@ -118,13 +122,13 @@ def fold(batch: Sequence[int], tensors: Sequence[Tensor]) -> Folded:
         shapes = [[batch[axis] if axis in expanded else x.shape[axis] for axis in range(len(batch))] for x in tensors]
         tensors = [x.expand(*shape, *x.shape[-2:]) for x, shape in zip(tensors, shapes, strict=True)]
         groups = [expanded, groups[-1]]
-    groups = [[], []][len(groups) :] + groups
+    groups = [[]] * (2 - len(groups)) + groups  # an empty group is an axis of size 1
 
-    def sizes(shape: Sequence[int]) -> list[int]:
+    def group_sizes(shape: Sequence[int]) -> list[int]:
         return [math.prod(shape[axis] for axis in group) for group in groups]
 
-    outer, inner = sizes(batch)
-    folded = [x.reshape(*sizes(x.shape), *x.shape[-2:]) for x in tensors]
+    outer, inner = group_sizes(batch)
+    folded = [x.reshape(*group_sizes(x.shape), *x.shape[-2:]) for x in tensors]
     return Folded(folded, outer, inner, [x.shape[:-2] for x in tensors])
 
 
@@ -136,16 +140,16 @@ def shared_groups(batch: Sequence[int], tensors: Sequence[Tensor]) -> list[list[
         tensors: each (*batch or 1, rows, columns).
     """
     groups: list[list[int]] = []
-    last: list[bool] = []
+    last_shared: list[bool] = []
     for axis, size in enumerate(batch):
         if size == 1:
             continue
         is_shared = [tensor.shape[axis] == 1 for tensor in tensors]
-        if groups and is_shared == last:
+        if groups and is_shared == last_shared:
             groups[-1].append(axis)
         else:
             groups.append([axis])
-        last = is_shared
+        last_shared = is_shared
     return groups
 
 
@@ -161,21 +165,21 @@ def unfold(grad: Tensor, batch: Sequence[int], source: Tensor) -> Tensor:
     return grad if grad.shape == source.shape else grad.sum_to_size(source.shape)
 
 
-# --- Strides and memory ----------------------------------------------------------------------------------------
+# --- Operands and memory ----------------------------------------------------------------------------------------
 
 
-def batch_strides(tensor: Tensor) -> Operand:
+def batch_operand(tensor: Tensor) -> Operand:
     """Return a tensor (outer or 1, inner or 1, ...) with the strides of its batch axes, 0 where it is shared."""
     (outer, inner), strides = tensor.shape[:2], tensor.stride()
     return tensor, strides[0] if outer > 1 else 0, strides[1] if inner > 1 else 0
 
 
-def token_strides(tensor: Tensor) -> Operand:
+def token_operand(tensor: Tensor) -> Operand:
     """Return a tensor (outer or 1, inner or 1, tokens, dim) with the strides of all axes, 0 for shared batch axes."""
-    return *batch_strides(tensor), *tensor.stride()[2:]
+    return *batch_operand(tensor), *tensor.stride()[2:]
 
 
-def broadcast_strides(tensor: Tensor) -> Operand:
+def pair_operand(tensor: Tensor) -> Operand:
     """Return a tensor (outer or 1, inner or 1, queries or 1, keys or 1) with its strides, 0 for axes of size 1."""
     return tensor, *(0 if size == 1 else step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
 
@@ -211,11 +215,11 @@ class KernelMask(NamedTuple):
     """A mask in the form that kernels support: allowed where all key masks allow, inside a band with one gap.
 
     Attributes:
-        keys: masks that depend on keys alone.
+        key_masks: masks that depend on keys alone.
         band: (low, high, gap_low, gap_high), bounds of the offset key position - query position.
     """
 
-    keys: tuple[BoundMask, ...]
+    key_masks: tuple[BoundMask, ...]
     band: tuple[int, int, int, int]
 
     def key_bias(self, keys: int, device: torch.device, bias: Tensor | None = None) -> Tensor | None:
@@ -229,7 +233,7 @@ class KernelMask(NamedTuple):
         Returns:
             The bias; None without key masks and without a bias.
         """
-        for mask in self.keys:
+        for mask in self.key_masks:
             allowed = mask.tile(slice(0, 1), slice(0, keys), device)
             bias = torch.where(allowed, 0.0 if bias is None else bias, -math.inf)
         return bias
@@ -237,17 +241,17 @@ class KernelMask(NamedTuple):
 
 def kernel_mask_of(mask: BoundMask | None) -> KernelMask | None:
     """Return a mask in the form that kernels support, or None if it has another form."""
-    keys, (low, high, gap_low, gap_high) = [], NO_BAND
+    key_masks, (low, high, gap_low, gap_high) = [], NO_BAND
     for part in _conjuncts(mask):
         if not part.varies_by_query:
-            keys.append(part)
+            key_masks.append(part)
         elif isinstance(part, Band):
             low, high = max(low, _clamp(part.low, -MAX_OFFSET)), min(high, _clamp(part.high, MAX_OFFSET))
         elif isinstance(part, Not) and isinstance(part.inner, Band) and gap_low > gap_high:
             gap_low, gap_high = _clamp(part.inner.low, -MAX_OFFSET), _clamp(part.inner.high, MAX_OFFSET)
         else:
             return None
-    return KernelMask(tuple(keys), (low, high, gap_low, gap_high))
+    return KernelMask(tuple(key_masks), (low, high, gap_low, gap_high))
 
 
 def _conjuncts(mask: BoundMask | None) -> list[BoundMask]:

@@ -1,5 +1,10 @@
 """Device functions that the kernels of distances and additive scores share.
 
+Names in kernels: m are the positions of queries and n those of keys, t those of tokens of either side; d are dimensions
+of queries and keys, v dimensions of values, h hidden units, x dimensions of either kind. q, k and d_o are what was
+loaded of queries, keys and the gradient of the output. BM, BN and BV are the sizes of a block of m, n and v. `batch` is
+a batch element.
+
 An operand of a kernel is a tuple: a pointer, the strides of the two batch axes (0 where it is shared), and, if the
 kernel reads tokens as the caller stored them, the strides of tokens and dimensions. Transposed tokens are float32
 (dimensions, tokens) for each batch element, padded to a multiple of every tile (`launch.transposed`).
@@ -12,7 +17,8 @@ Matrix products of float32 numbers use three TF32 products: each number is split
 import triton
 import triton.language as tl
 
-# Arguments that change from call to call. Triton would otherwise compile variants for 1 and for multiples of 16.
+# Arguments that change from call to call. Triton would otherwise compile variants for 1 and for multiples of 16. Only
+# the kernels of distances are decorated with it; its effect on the kernels of additive scores was not measured.
 UNSPECIALIZED = ("inner", "queries", "keys", "count", "blocks", "chunks", "key_blocks", "far_blocks", "key_programs")
 
 INFINITY = tl.constexpr(float("inf"))
@@ -28,9 +34,15 @@ def batch_pointer(operand, batch, inner):
 
 
 @triton.jit
-def row_pointer(pointer, row, columns):
-    """Return the pointer to a row of a matrix, in 64 bits."""
-    return pointer + tl.cast(row, tl.int64) * columns
+def row_offset(row, num_columns):
+    """Return the offset of a row of a matrix, in 64 bits."""
+    return tl.cast(row, tl.int64) * num_columns
+
+
+@triton.jit
+def row_pointer(pointer, row, num_columns):
+    """Return the pointer to a row of a matrix."""
+    return pointer + row_offset(row, num_columns)
 
 
 @triton.jit
@@ -39,8 +51,8 @@ def load_tokens(tokens, t, x, count, DIM: tl.constexpr):
 
     tokens: the pointer of a batch element, the strides of tokens and of dimensions.
     """
-    place = tokens[0] + t.to(tl.int64)[:, None] * tokens[1] + x.to(tl.int64)[None, :] * tokens[2]
-    return tl.load(place, mask=(t < count)[:, None] & (x < DIM)[None, :], other=0.0).to(tl.float32)
+    pointers = tokens[0] + t.to(tl.int64)[:, None] * tokens[1] + x.to(tl.int64)[None, :] * tokens[2]
+    return tl.load(pointers, mask=(t < count)[:, None] & (x < DIM)[None, :], other=0.0).to(tl.float32)
 
 
 @triton.jit
@@ -65,8 +77,8 @@ def squared_distances(query, key, m, n, query_step, key_step, queries, keys, DIM
 @triton.jit
 def in_band(offset, band):
     """Return whether an offset key - query is in the band and not in its gap."""
-    inside = (offset >= band[0]) & (offset <= band[1])
-    return inside & ((offset < band[2]) | (offset > band[3]))
+    is_between = (offset >= band[0]) & (offset <= band[1])
+    return is_between & ((offset < band[2]) | (offset > band[3]))
 
 
 @triton.jit
@@ -107,11 +119,11 @@ def query_range(first, last, queries, band, BM: tl.constexpr, HAS_BAND: tl.const
 
 
 @triton.jit
-def dot_outside(left, right):
-    """Return 2 left @ right, for adding to a long sum.
+def twice_dot(left, right):
+    """Return 2 left @ right, for adding to a long sum; the caller halves the sum at the end.
 
-    The factor 2 keeps the compiler from adding inside the matrix units, which truncate. Over thousands of keys such a
-    sum would drift by 1e-5.
+    The factor 2 keeps the compiler from adding to the sum inside the matrix units, which truncate. Over thousands of
+    keys such a sum would drift by 1e-5.
     """
     return 2.0 * tl.dot(left, right, input_precision="tf32x3")
 
@@ -136,27 +148,31 @@ def dot_tf32x3(left_high, left_low, right_high, right_low):
 
 
 @triton.jit
-def load_split(parts, t, x, columns, WIDTH: tl.constexpr):
-    """Return both parts (tokens, dimensions) of the tokens t from (2, columns, WIDTH)."""
-    place = parts + row_pointer(0, t, WIDTH)[:, None] + x[None, :]
-    return tl.load(place), tl.load(place + row_pointer(0, columns, WIDTH))
+def load_split(parts, t, x, padded_count, NUM_COLUMNS: tl.constexpr):
+    """Return both parts (tokens, dimensions) of the tokens t from (2, padded_count, NUM_COLUMNS)."""
+    pointers = parts + row_offset(t, NUM_COLUMNS)[:, None] + x[None, :]
+    return tl.load(pointers), tl.load(pointers + row_offset(padded_count, NUM_COLUMNS))
 
 
 @triton.jit
-def load_transposed(parts, t, x, columns, WIDTH: tl.constexpr):
-    """Return both parts (dimensions, tokens) of the tokens t from (2, WIDTH, columns)."""
-    place = parts + row_pointer(0, x, columns)[:, None] + t[None, :]
-    return tl.load(place), tl.load(place + row_pointer(0, columns, WIDTH))
+def load_transposed(parts, t, x, padded_count, NUM_COLUMNS: tl.constexpr):
+    """Return both parts (dimensions, tokens) of the tokens t from (2, NUM_COLUMNS, padded_count)."""
+    pointers = parts + row_offset(x, padded_count)[:, None] + t[None, :]
+    return tl.load(pointers), tl.load(pointers + row_offset(padded_count, NUM_COLUMNS))
 
 
 @triton.jit
-def store_split(tile, rows, transposed, batch, t, x, columns, WIDTH: tl.constexpr, TRANSPOSED: tl.constexpr):
-    """Store both parts of tokens (tokens, dimensions) of a batch element, as rows and, if wanted, transposed."""
+def store_split(tile, parts, transposed_parts, batch, t, x, padded_count, NUM_COLUMNS: tl.constexpr,
+                TRANSPOSED: tl.constexpr):  # fmt: skip
+    """Store both parts of tokens (tokens, dimensions) of a batch element, and if TRANSPOSED also transposed.
+
+    parts: (2, padded_count, NUM_COLUMNS) for each batch element; transposed_parts: (2, NUM_COLUMNS, padded_count).
+    """
     high, low = tf32_split(tile)
-    to = row_pointer(rows, batch * 2 * columns + t, WIDTH)[:, None] + x[None, :]
-    tl.store(to, high)
-    tl.store(to + row_pointer(0, columns, WIDTH), low)
+    pointers = row_pointer(parts, batch * 2 * padded_count + t, NUM_COLUMNS)[:, None] + x[None, :]
+    tl.store(pointers, high)
+    tl.store(pointers + row_offset(padded_count, NUM_COLUMNS), low)
     if TRANSPOSED:
-        to = row_pointer(transposed, batch * 2 * WIDTH + x, columns)[None, :] + t[:, None]
-        tl.store(to, high)
-        tl.store(to + row_pointer(0, columns, WIDTH), low)
+        pointers = row_pointer(transposed_parts, batch * 2 * NUM_COLUMNS + x, padded_count)[None, :] + t[:, None]
+        tl.store(pointers, high)
+        tl.store(pointers + row_offset(padded_count, NUM_COLUMNS), low)

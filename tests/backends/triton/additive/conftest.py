@@ -16,8 +16,8 @@ def _small_tiles(monkeypatch):
     monkeypatch.setattr(exact, "SCORE_TILE", Tile(16, 16, 4))
     monkeypatch.setattr(exact, "GRADIENT_TILE", SMALL)
     monkeypatch.setattr(exact, "GRADIENT_UNITS", 4)
-    monkeypatch.setattr(softmax, "POOL_TILES", (SMALL, SMALL))
-    monkeypatch.setattr(softmax, "GRADIENT_TILES", (SMALL, SMALL))
+    monkeypatch.setattr(softmax, "POOL_TILES", additive.PerForm(SMALL, SMALL))
+    monkeypatch.setattr(softmax, "GRADIENT_TILES", additive.PerForm(SMALL, SMALL))
     monkeypatch.setattr(softmax, "DELTA_ROWS", 16)
     monkeypatch.setattr(lifted, "PATCH_BLOCKS", 2)
     monkeypatch.setattr(additive, "MIN_LIFT_TOKENS", 1)
@@ -27,4 +27,4 @@ def _small_tiles(monkeypatch):
 @pytest.fixture
 def small_slabs(monkeypatch):
     """Slabs of 16 queries, for 17 to 48 keys."""
-    monkeypatch.setattr(additive, "SLAB_PAIRS", (16 * 48, 16 * 48))
+    monkeypatch.setattr(additive, "SLAB_PAIRS", additive.PerForm(16 * 48, 16 * 48))

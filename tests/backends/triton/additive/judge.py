@@ -211,7 +211,7 @@ def scores_of(call: Call) -> Tensor:
     """Return the scores (*batch, queries, keys) of a call with one slab, without bias and mask."""
     chosen = plan_of(call)
     folded = fold_problem(problem_of(call), chosen.rank)
-    prepared = prepare_scores(folded, chosen[:3])
+    prepared = prepare_scores(folded, chosen.options)
     (slab,) = slabs(folded)
     scores = prepared.of_slab(slab)
     if chosen.rank:

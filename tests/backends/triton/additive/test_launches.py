@@ -9,8 +9,8 @@ from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import JITFunction
 
 import regard
-from regard.backends.triton import INTERPRETED
 from regard.backends.triton.additive import exact, lifted, softmax
+from regard.backends.triton.launch import INTERPRETED
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 

@@ -177,6 +177,22 @@ def test_vmap_over_a_bias_or_a_mask_equals_a_loop(mapped, tolerance):
 
 
 @TOLERANCES
+def test_vmap_over_dropout_alone_has_a_batch_axis(tolerance):
+    call = with_gradient(drawn(3, 4, batch=(2,), spread=0.4, tolerance=tolerance))
+    score, value = score_of(call), call.value.requires_grad_()
+
+    def dropped(_):
+        return regard.attend(call.query, call.key, value, score, dropout=0.5, backend="triton", tolerance=tolerance)
+
+    found = vmap(dropped, randomness="different")(torch.zeros(5))
+    assert found.shape == (5, 2, 3, value.shape[-1])
+    assert not torch.equal(found[0], found[1])
+    (gradient,) = torch.autograd.grad(found.square().sum(), value)
+    # The output is linear in the values.
+    torch.testing.assert_close((gradient * value).sum(), 2 * found.square().sum())
+
+
+@TOLERANCES
 def test_vmap_may_share_axes_in_more_than_two_groups(tolerance):
     call = with_gradient(drawn(3, 4, batch=(2, 3), key_batch=(2, 1), spread=0.4, tolerance=tolerance))
     score, queries = score_of(call), torch.randn(2, *call.query.shape)

@@ -47,10 +47,10 @@ def test_several_slabs_give_one_result():
 
 
 def test_slab_holds_several_elements_with_the_same_outer_index(monkeypatch):
-    monkeypatch.setattr(additive, "SLAB_PAIRS", (2 * 16 * 16,) * 2)
+    monkeypatch.setattr(additive, "SLAB_PAIRS", additive.PerForm(2 * 16 * 16, 2 * 16 * 16))
     call = drawn(5, 7, value_dim=1, batch=(2, 3), key_batch=(2, 1))
     found = slabs(fold_problem(problem_of(call), rank=0))
-    assert [(slab.first_batch, slab.elements, slab.is_last) for slab in found] == [
+    assert [(slab.first_batch, slab.num_batch, slab.is_last) for slab in found] == [
         (0, 2, True), (2, 1, True), (3, 2, True), (5, 1, True),
     ]  # fmt: skip
     assert disagreements(call) == []

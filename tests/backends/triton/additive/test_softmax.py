@@ -202,7 +202,7 @@ def test_mapped_examples_share_their_dropout_if_asked_to(randomness):
 def test_dropout_does_not_depend_on_slabs(monkeypatch):
     call = one_hot(drawn(17, KEYS))
     whole = dropped(call)
-    monkeypatch.setattr(additive, "SLAB_PAIRS", (16 * KEYS,) * 2)
+    monkeypatch.setattr(additive, "SLAB_PAIRS", additive.PerForm(16 * KEYS, 16 * KEYS))
     found = dropped(call)
     assert torch.equal(found == 0, whole == 0)
     bounds.assert_same(found, whole)

@@ -14,7 +14,7 @@ import regard
 from regard import Mask
 from regard.backends.triton.distance import narrow, split, tiled_backward, tiled_forward
 from regard.backends.triton.launch import Tile
-from regard.scores import Gaussian, Laplacian, Triangular
+from regard.scores import Epanechnikov, Gaussian, Laplacian, Triangular, Tricube
 from regard.scores.kernels import KERNELS
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -201,6 +201,19 @@ def test_width_whose_square_is_not_a_normal_number_gives_finite_output():
     assert narrow.isfinite().all()
 
 
+@pytest.mark.parametrize("width", [1e-20, 1e-24, 1e25])
+@pytest.mark.parametrize("score", [Epanechnikov, Triangular, Tricube])
+def test_width_whose_square_is_not_a_normal_number_gives_finite_output_for_a_compact_kernel(score, width):
+    # Each query is a key, and all other keys are far outside of its support.
+    key, value = 10 * width * torch.arange(5.0).unsqueeze(-1), torch.randn(5, 2)
+    found = regard.inspect(key[:3], key, value, score(width), backend="triton")
+    if width > 1e-23:  # the square of a smaller distance is 0 in float32
+        torch.testing.assert_close(found.output, value[:3])
+        torch.testing.assert_close(found.log_mass, torch.zeros(3))
+    assert found.output.isfinite().all()
+    assert found.log_mass.isfinite().all()
+
+
 def test_gradients_are_summed_over_shared_axes():
     call = drawn("gaussian", 5, 7, 2, 2, (3, 2), (1, 2))
     assert disagreements(call) == []
@@ -224,8 +237,13 @@ def test_bias_at_masked_keys_is_ignored():
     assert disagreements(drawn("gaussian", 5, 7, 2, 2, (2,), mask=mask, bias=bias)) == []
 
 
-DIFFERENCES_BACKWARD = {"split_values", "split_d_output", "difference_query_gradients", "difference_key_gradients"}
-PRODUCTS_BACKWARD = {"split_queries", "split_keys", "product_query_gradients", "product_key_gradients"}
+DIFFERENCES_BACKWARD = {
+    "write_value_parts",
+    "write_d_output_parts",
+    "difference_query_gradients",
+    "difference_key_gradients",
+}
+PRODUCTS_BACKWARD = {"write_query_parts", "write_key_parts", "product_query_gradients", "product_key_gradients"}
 NARROW_BACKWARD = {"narrow_query_gradients", "narrow_key_gradients"}
 
 
@@ -233,12 +251,13 @@ NARROW_BACKWARD = {"narrow_query_gradients", "narrow_key_gradients"}
     ("kernel", "dim", "value_dim", "forward", "backward"),
     [
         ("gaussian", 16, 8, {"narrow_forward", "difference_forward"}, NARROW_BACKWARD),
-        ("tricube", 16, 8, {"narrow_forward"}, NARROW_BACKWARD),
+        ("tricube", 16, 8, {"narrow_forward", "difference_forward"}, NARROW_BACKWARD),
+        ("boxcar", 16, 8, {"narrow_forward"}, NARROW_BACKWARD),
         ("gaussian", 16, 9, {"difference_forward"}, DIFFERENCES_BACKWARD),
         ("laplacian", 17, 2, {"difference_forward"}, DIFFERENCES_BACKWARD),
         (
             "squared_distance", 17, 2,
-            {"split_keys_and_values", "product_forward", "difference_forward"},
+            {"write_forward_parts", "product_forward", "difference_forward"},
             DIFFERENCES_BACKWARD | PRODUCTS_BACKWARD,
         ),
     ],

@@ -1,8 +1,8 @@
 """Additive scores (eq. 12) on a GPU: the plan of a problem, and its forward and backward pass.
 
-A problem is computed in two forms. The exact form (`exact`) needs no tanh for each pair. The lift (`lift`, `lifted`) is
-a low-rank expansion of tanh(a + b), so that scores become wide dot products; its error is bounded, and it is chosen
-where the tolerance allows it.
+A problem is computed in one of two forms. The exact form (`exact`) needs no tanh for each pair. The lift (`lift`,
+`lifted`) is a low-rank expansion of tanh(a + b), so that scores become wide dot products; its error is bounded, and it
+is chosen where the tolerance allows it.
 
 Scores exist for one slab at a time: some queries of some batch elements, and all of their keys. The forward pass
 computes the scores of a slab and pools its values (`softmax`). The backward pass computes the scores again, then their
@@ -12,14 +12,14 @@ The modules with kernels import Triton, so functions here import them when they 
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from regard.backends.base import Problem, full_precision
-from regard.backends.custom_op import Gradients, Kernels, Needs, Operator, Saved
+from regard.backends.custom_op import ForwardResults, Gradients, Kernels, Needs, Operator
 from regard.backends.encoding import Options, batch_of
 from regard.backends.triton.additive.lift import MAX_PRODUCT, error_bound, smallest_rank, tables_on
 from regard.backends.triton.launch import NO_BAND, empty_float32, fold, kernel_mask_of, unfold
@@ -27,21 +27,50 @@ from regard.checks import needs_grad
 from regard.scores.additive import AdditivePair
 from regard.torch_compat import in_transform
 
+Constant = TypeVar("Constant")
+
+
+class PerForm(NamedTuple, Generic[Constant]):
+    """A constant of the exact form and that of the lift."""
+
+    exact: Constant
+    lifted: Constant
+
+    def of(self, rank: int) -> Constant:
+        """Return the constant of a rank, which is 0 for the exact form."""
+        return self.lifted if rank else self.exact
+
+
+# Bound on the error of each tanh of an exact score, and of its derivative: 16 times the distance from 1 to the next
+# float32, for the few roundings and the error of exp. Tests of random activations of any size check it.
 EXACT_ERROR = 16 * torch.finfo(torch.float32).eps
-"""Bound on the error of each tanh of an exact score, and of its derivative: a few roundings, and the error of exp."""
+# The rounding of coarse dtypes, which is their tolerance if a call has none.
 DTYPE_TOLERANCE = {torch.bfloat16: 2.0**-8}
-"""The rounding of coarse dtypes, which is their tolerance if a call has none."""
+# Below this number of pairs times hidden units the exact form is faster, because it has half as many launches.
 MIN_LIFT_WORK = 2**31
-"""Below this number of pairs times hidden units the exact form is faster, because it has half as many launches."""
+# With fewer queries or keys, features cost more time than they save.
 MIN_LIFT_TOKENS = 128
-"""With fewer queries or keys, features cost more time than they save."""
-# Pairs of a slab of exact and of lifted scores: 256 and 512 MiB. Smaller lifted slabs would be launch-bound.
-SLAB_PAIRS = 2**26, 2**27
+# Pairs of a slab: 256 and 512 MiB of scores. Smaller lifted slabs would be launch-bound.
+SLAB_PAIRS = PerForm(exact=2**26, lifted=2**27)
 # The number of hidden units is padded to a multiple of 4, because 4 units share a reciprocal.
 GROUP = 4
 
 
 # --- Plan ------------------------------------------------------------------------------------------------------
+
+
+class LiftOptions(NamedTuple):
+    """The options of the operator.
+
+    Attributes:
+        rank: number of features of the lift for each hidden unit; 0 for the exact form.
+        query_range: range of the lift for queries, 0 for the exact form.
+        key_range: range of the lift for keys, 0 for the exact form.
+    """
+
+    rank: int
+    query_range: float
+    key_range: float
 
 
 class Plan(NamedTuple):
@@ -58,6 +87,11 @@ class Plan(NamedTuple):
     query_range: float
     key_range: float
     error: float
+
+    @property
+    def options(self) -> LiftOptions:
+        """The options of the operator."""
+        return LiftOptions(self.rank, self.query_range, self.key_range)
 
 
 def plan(problem: Problem, *, gradient: bool) -> Plan:
@@ -105,8 +139,8 @@ setattr(_smallest_lift, "_dynamo_marked_constant", True)  # noqa: B010 - functio
 
 
 def _choose(problem: Problem) -> Options:
-    """Return the options of the operator: rank, query_range and key_range of the plan."""
-    return plan(problem, gradient=needs_grad(*problem.operands()))[:3]
+    """Return the options of the operator, `LiftOptions`."""
+    return plan(problem, gradient=needs_grad(*problem.operands())).options
 
 
 # --- Problems and slabs as the kernels read them -----------------------------------------------------------------
@@ -129,7 +163,7 @@ class FoldedProblem(NamedTuple):
         seed: of dropout, int64; it may have the first batch axes.
         rank: rank of the lift, 0 for the exact form.
         batch: the batch axes before they were folded.
-        bias_batch: those of the bias.
+        bias_batch: the batch axes of the bias before they were folded.
         outer: size of the first batch axis.
         inner: size of the second batch axis.
     """
@@ -192,18 +226,18 @@ class Side(NamedTuple):
 
 
 class Slab(NamedTuple):
-    """Some queries of some consecutive batch elements, and all of their keys; scores are (elements, rows, columns).
+    """Some queries of some consecutive batch elements, and all of their keys; scores are (num_batch, rows, columns).
 
     Attributes:
         first_batch: the first batch element.
-        elements: number of batch elements; they have the same outer index.
+        num_batch: number of batch elements; they have the same outer index.
         first_row: the first query, at the start of a block.
         rows: number of queries with padding, whole blocks.
         is_last: whether it has the last queries of its batch elements.
     """
 
     first_batch: int
-    elements: int
+    num_batch: int
     first_row: int
     rows: int
     is_last: bool
@@ -219,16 +253,16 @@ def slabs(folded: FoldedProblem) -> Iterator[Slab]:
     """Yield slabs of bounded size; those of the same batch elements follow each other."""
     from regard.backends.triton.additive.exact import BLOCK, padded_count
 
-    height, width = padded_count(folded.queries), padded_count(folded.keys)
-    pairs = SLAB_PAIRS[folded.rank > 0]
-    elements = max(min(pairs // (height * width), folded.inner), 1)
-    rows = height if elements > 1 else min(max(pairs // width // BLOCK, 1) * BLOCK, height)
+    num_rows, num_columns = padded_count(folded.queries), padded_count(folded.keys)
+    pairs = SLAB_PAIRS.of(folded.rank)
+    num_batch = max(min(pairs // (num_rows * num_columns), folded.inner), 1)
+    rows = num_rows if num_batch > 1 else min(max(pairs // num_columns // BLOCK, 1) * BLOCK, num_rows)
     for outer in range(folded.outer):
-        for first in range(0, folded.inner, elements):
+        for first in range(0, folded.inner, num_batch):
             batch = outer * folded.inner + first
-            for row in range(0, height, rows):
-                count = min(rows, height - row)
-                yield Slab(batch, min(elements, folded.inner - first), row, count, row + count == height)
+            for row in range(0, num_rows, rows):
+                count = min(rows, num_rows - row)
+                yield Slab(batch, min(num_batch, folded.inner - first), row, count, row + count == num_rows)
 
 
 def fold_problem(problem: Problem, rank: int) -> FoldedProblem:
@@ -248,9 +282,10 @@ def fold_problem(problem: Problem, rank: int) -> FoldedProblem:
         key_bias, band = mask.key_bias(keys, value.device), mask.band
     elif problem.mask is not None:
         allowed = problem.mask.tile(slice(0, problem.queries), slice(0, keys), value.device)
-    optional = bias, allowed, key_bias
-    folded = fold(batch, [pair.query, pair.key, pair.weight, value, *(x for x in optional if x is not None)])
+    required, optional = [pair.query, pair.key, pair.weight, value], [bias, allowed, key_bias]
+    folded = fold(batch, [*required, *(x for x in optional if x is not None)])
     query, key, weight, value, *rest = folded.tensors
+    bias_batch = () if bias is None else folded.shapes[len(required)]  # a bias is the first optional tensor
     bias, allowed, key_bias = (None if x is None else rest.pop(0) for x in optional)
     weight = weight.squeeze(-2).float()
     if padding := -query.shape[-1] % GROUP:
@@ -276,7 +311,7 @@ def fold_problem(problem: Problem, rank: int) -> FoldedProblem:
         seed=seed,
         rank=rank,
         batch=batch,
-        bias_batch=() if bias is None else folded.shapes[4],
+        bias_batch=bias_batch,
         outer=folded.outer,
         inner=folded.inner,
     )
@@ -297,7 +332,7 @@ class Scores(Protocol):
     key_bias: Tensor | None
 
     def of_slab(self, slab: Slab) -> Tensor:
-        """Return the scores of a slab without biases and mask, (elements, rows, columns) in float32."""
+        """Return the scores of a slab without biases and mask, (num_batch, rows, columns) in float32."""
         ...
 
     def gradients(self, grad_scale: Tensor, d_log_mass: Tensor, needs: Sequence[bool]) -> "TokenGradients":
@@ -319,8 +354,8 @@ class TokenGradients(Protocol):
 
         Args:
             slab: the slab.
-            d_scores: times grad_scale, (elements, rows, columns).
-            sums: their sums over rows, (elements, columns).
+            d_scores: times grad_scale, (num_batch, rows, columns).
+            sums: their sums over rows, (num_batch, columns).
         """
         ...
 
@@ -329,12 +364,12 @@ class TokenGradients(Protocol):
         ...
 
 
-def prepare_scores(folded: FoldedProblem, options: Options) -> Scores:
+def prepare_scores(folded: FoldedProblem, options: LiftOptions) -> Scores:
     """Compute what exact or lifted scores need once for each token.
 
     Args:
         folded: the problem.
-        options: rank, query_range and key_range.
+        options: the options of the operator.
     """
     from regard.backends.triton.additive.exact import ExactScores
     from regard.backends.triton.additive.lifted import LiftedScores
@@ -345,23 +380,24 @@ def prepare_scores(folded: FoldedProblem, options: Options) -> Scores:
     return LiftedScores(folded, *tables_on(folded.value.device, query_range, key_range, rank))
 
 
-def _forward(problem: Problem, options: Options) -> Saved:
+def _forward(problem: Problem, options: Options) -> ForwardResults:
     """Return output (*batch, queries, value_dim) in the dtype of value, and log_mass (*batch, queries) in float32."""
     from regard.backends.triton.additive import softmax
 
     value = problem.value
     with full_precision(value.device), torch.cuda.device_of(value):
-        folded = fold_problem(problem, options[0])
+        lift = LiftOptions(*options)
+        folded = fold_problem(problem, lift.rank)
         output = value.new_empty(*folded.batch, folded.queries, value.shape[-1])
         log_mass = empty_float32(value, *folded.batch, folded.queries)
-        scores = prepare_scores(folded, options)
+        scores = prepare_scores(folded, lift)
         for slab in slabs(folded):
             softmax.pool(folded, slab, scores.of_slab(slab), scores.query_bias, scores.key_bias, output, log_mass)
     return output, log_mass
 
 
 def _backward(
-    problem: Problem, options: Options, saved: Saved, d_output: Tensor, d_log_mass: Tensor, needs: Needs
+    problem: Problem, options: Options, saved: ForwardResults, d_output: Tensor, d_log_mass: Tensor, needs: Needs
 ) -> Gradients:
     """Return the gradients of a problem in float32."""
     from regard.backends.triton.additive import softmax
@@ -369,18 +405,19 @@ def _backward(
     pair, value, bias, (output, log_mass) = problem.pair, problem.value, problem.bias, saved
     assert isinstance(pair, AdditivePair)
     with full_precision(value.device), torch.cuda.device_of(value):
-        folded = fold_problem(problem, options[0])
-        scores = prepare_scores(folded, options)
-        rows = softmax.row_gradients(folded, output, log_mass, d_output, d_log_mass)
-        tokens = scores.gradients(rows.grad_scale, rows.d_log_mass, needs.pair)
+        lift = LiftOptions(*options)
+        folded = fold_problem(problem, lift.rank)
+        scores = prepare_scores(folded, lift)
+        terms = softmax.query_terms(folded, output, log_mass, d_output, d_log_mass)
+        tokens = scores.gradients(terms.grad_scale, terms.d_log_mass, needs.pair)
         d_value = empty_float32(value, folded.batch_size, folded.keys, value.shape[-1])
         d_bias = torch.zeros_like(folded.bias, dtype=torch.float32) if needs.bias and folded.bias is not None else None
         for slab in slabs(folded):
             d_scores, sums = softmax.gradients(
-                folded, slab, scores.of_slab(slab), scores.query_bias, scores.key_bias, rows, d_value
+                folded, slab, scores.of_slab(slab), scores.query_bias, scores.key_bias, terms, d_value
             )
             if d_bias is not None:
-                _add_bias_gradient(folded, slab, d_scores, rows.grad_scale, d_bias)
+                _add_bias_gradient(folded, slab, d_scores, terms.grad_scale, d_bias)
             tokens.add(slab, d_scores, sums)
     hidden, sources = pair.query.shape[-1], (pair.query, pair.key, pair.weight)
     d_pair = [
@@ -397,10 +434,10 @@ def _add_bias_gradient(folded: FoldedProblem, slab: Slab, d_scores: Tensor, grad
     rows = slice(slab.first_row, min(slab.first_row + slab.rows, folded.queries))
     outer, first = divmod(slab.first_batch, folded.inner)
     part = d_bias[outer if d_bias.shape[0] > 1 else 0]
-    part = part[first : first + slab.elements] if part.shape[0] > 1 else part
+    part = part[first : first + slab.num_batch] if part.shape[0] > 1 else part
     part = part[..., rows, :] if part.shape[-2] > 1 else part
-    own = d_scores[:, : rows.stop - rows.start, : folded.keys].float() / grad_scale
-    part.add_(own if own.shape == part.shape else own.sum_to_size(part.shape))
+    added = d_scores[:, : rows.stop - rows.start, : folded.keys].float() / grad_scale
+    part.add_(added if added.shape == part.shape else added.sum_to_size(part.shape))
 
 
 OPERATOR = Operator("triton_additive", Kernels(_forward, _backward, _choose), backend="triton")

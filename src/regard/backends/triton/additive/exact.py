@@ -10,6 +10,9 @@ largest |a| and |b| in the tile:
     PRODUCT   uv is at most 2^30: the product of four factors 1 + uv is finite
     CLAMPED   e^2a and e^2b are finite: 1 + uv is clamped to 2^30, which changes a tanh by 2^-29
     DIRECT    anything else: e^2(a + b) for each pair, clamped likewise; NaN stays NaN
+
+The kernel of the gradients of tokens also serves lifted scores (`lifted`): with PATCH it computes only the tiles that
+the lift leaves out.
 """
 # ruff: noqa: N803, RUF005, SIM108 - Triton's conventions: capital names for constants, tuples by +, one type in both
 # arms of a constant's `if`
@@ -21,17 +24,17 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from regard.backends.triton import INTERPRETED
 from regard.backends.triton.additive import GROUP, FoldedProblem, Slab
 from regard.backends.triton.additive.lift import CELLS
 from regard.backends.triton.launch import (
+    INTERPRETED,
     Tile,
-    batch_strides,
+    batch_operand,
     cdiv,
     empty_float32,
     launch,
-    padded_width,
-    token_strides,
+    padded_size,
+    token_operand,
 )
 from regard.backends.triton.primitives import LN2, batch_pointer, outside_band
 
@@ -91,8 +94,8 @@ def expand(tokens: Tensor) -> Expanded:
     max_abs = empty_float32(tokens, outer, inner, blocks)
     launch(
         expand_tokens, outer * inner * blocks,
-        token_strides(tokens), exps, tanhs, max_abs, inner=inner, count=count, columns=columns, blocks=blocks,
-        UNITS=units, BT=BLOCK, BU=min(padded_width(units), 32), num_warps=EXPAND_WARPS,
+        token_operand(tokens), exps, tanhs, max_abs, inner=inner, count=count, columns=columns, blocks=blocks,
+        UNITS=units, BT=BLOCK, BU=min(padded_size(units), 32), num_warps=EXPAND_WARPS,
     )  # fmt: skip
     return Expanded(tokens, exps, tanhs, max_abs)
 
@@ -117,24 +120,25 @@ def expand_tokens(
     tokens, exps, tanhs, max_abs, inner, count, columns, blocks,
     UNITS: tl.constexpr, BT: tl.constexpr, BU: tl.constexpr,
 ):  # fmt: skip
-    """Write the functions of BT tokens, and the largest |a| among them, which is NaN if an activation is.
+    """Write the functions of BT tokens, and the largest |a| among them, or NaN if an activation is not finite.
 
-    tokens: an operand with the strides of tokens and units; inner: size of its own second batch axis. exps, tanhs:
-    (batch, UNITS, columns), so that a run of tokens is a run of memory; padded tokens have a = 0. max_abs: (batch,
-    blocks).
+    tokens: an operand with the strides of tokens and units.
+    exps, tanhs: (batch, UNITS, columns), so that a run of tokens is a run of memory; padded tokens have a = 0.
+    max_abs: (batch, blocks).
+    inner: size of the second batch axis of the tokens.
     """
     batch, block = tl.program_id(0) // blocks, tl.program_id(0) % blocks
     t = block * BT + tl.arange(0, BT)
     source = batch_pointer(tokens, batch, inner) + t.to(tl.int64)[:, None] * tokens[3]
-    first = batch.to(tl.int64) * UNITS * columns
+    batch_offset = batch.to(tl.int64) * UNITS * columns
     largest, nan_or_0 = 0.0, 0.0
     for unit in range(0, UNITS, BU):
         u = unit + tl.arange(0, BU)
-        real = (t < count)[:, None] & (u < UNITS)[None, :]
-        a = tl.load(source + u[None, :] * tokens[4], mask=real, other=0.0).to(tl.float32)
-        place = first + u[None, :].to(tl.int64) * columns + t[:, None]
-        tl.store(exps + place, exponential(a), mask=(u < UNITS)[None, :])
-        tl.store(tanhs + place, tanh_near_0(a), mask=(u < UNITS)[None, :])
+        in_bounds = (t < count)[:, None] & (u < UNITS)[None, :]
+        a = tl.load(source + u[None, :] * tokens[4], mask=in_bounds, other=0.0).to(tl.float32)
+        offsets = batch_offset + u[None, :].to(tl.int64) * columns + t[:, None]
+        tl.store(exps + offsets, exponential(a), mask=(u < UNITS)[None, :])
+        tl.store(tanhs + offsets, tanh_near_0(a), mask=(u < UNITS)[None, :])
         largest = tl.maximum(largest, tl.max(tl.max(tl.abs(a), 1), 0))
         # NaN if an activation is not finite, because a maximum may ignore NaN.
         nan_or_0 += tl.sum(tl.sum(a * 0.0, 1), 0)
@@ -158,10 +162,11 @@ def reciprocal(x, FAST: tl.constexpr):
 
 @triton.jit
 def mma_zeros(BM: tl.constexpr, BN: tl.constexpr):
-    """Return zeros (BM, BN) in the layout of the matrix units, as a product of empty matrices.
+    """Return zeros (BM, BN) in the layout of the matrix units, as a product of zero matrices.
 
-    In this layout a thread has 2 x 16 of 64 x 64 pairs, and loads 10 numbers for its 32 pairs of a hidden unit. In a
-    plain layout it would have one column, and load 33.
+    In this layout a thread has 2 rows and 16 columns of a tile of 64 x 64 pairs. For a hidden unit it reads 18 numbers
+    by 10 loads, because the columns are pairs of neighbours. In the default layout it would have 32 rows and 1 column,
+    and read 33 numbers.
     """
     return tl.dot(tl.zeros([BM, 16], tl.float16), tl.zeros([16, BN], tl.float16))
 
@@ -240,16 +245,16 @@ class ExactScores:
         self.key_bias = folded.key_bias
 
     def of_slab(self, slab: Slab) -> Tensor:
-        """Return the scores of a slab, (elements, rows, columns); a tile outside the band is not computed."""
+        """Return the scores of a slab, (num_batch, rows, columns); a tile outside the band is not computed."""
         folded, query, key = self.folded, self.query, self.key
         columns = key.exps.shape[-1]
-        scores = empty_float32(query.exps, slab.elements, slab.rows, columns)
+        scores = empty_float32(query.exps, slab.num_batch, slab.rows, columns)
         row_blocks, key_blocks = slab.rows // SCORE_TILE.queries, columns // SCORE_TILE.keys
         launch(
-            score_tiles, slab.elements * row_blocks * key_blocks,
-            token_strides(query.tokens), token_strides(key.tokens), batch_strides(query.exps), batch_strides(key.exps),
-            batch_strides(query.tanhs), batch_strides(key.tanhs), batch_strides(query.max_abs),
-            batch_strides(key.max_abs), batch_strides(folded.weight), scores,
+            score_tiles, slab.num_batch * row_blocks * key_blocks,
+            token_operand(query.tokens), token_operand(key.tokens), batch_operand(query.exps), batch_operand(key.exps),
+            batch_operand(query.tanhs), batch_operand(key.tanhs), batch_operand(query.max_abs),
+            batch_operand(key.max_abs), batch_operand(folded.weight), scores,
             first_batch=slab.first_batch, first_row=slab.first_row, inner=folded.inner, queries=folded.queries,
             keys=folded.keys, row_blocks=row_blocks, key_blocks=key_blocks, query_columns=query.exps.shape[-1],
             key_columns=columns, band=folded.band, UNITS=folded.units, BLOCK=BLOCK, FAST=not INTERPRETED,
@@ -283,13 +288,14 @@ def direct_scores(query, key, weight, batch, inner, m, n, queries, keys, UNITS: 
 
 @triton.jit
 def score_tiles(
-    query, key, query_exps, key_exps, query_tanhs, key_tanhs, query_max_abs, key_max_abs, weight, slab,
+    query, key, query_exps, key_exps, query_tanhs, key_tanhs, query_max_abs, key_max_abs, weight, slab_scores,
     first_batch, first_row, inner, queries, keys, row_blocks, key_blocks, query_columns, key_columns, band,
     UNITS: tl.constexpr, BLOCK: tl.constexpr, FAST: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """Write a tile of the slab (elements, rows, key_columns).
+    """Write a tile of slab_scores (num_batch, rows, key_columns).
 
-    query, key: operands with the strides of tokens and units; the others are those of `Expanded`.
+    query, key: operands with the strides of tokens and units.
+    query_exps to key_max_abs: those of `Expanded`.
     """
     element, batch, row_block, block = tile_position(first_batch, row_blocks, key_blocks)
     row, n0 = first_row + row_block * BM, block * BN
@@ -309,8 +315,8 @@ def score_tiles(
             scores = tile_scores(a, b, weights, query_columns, key_columns, UNITS, BM, BN, CLAMPED, FAST)
         else:
             scores = direct_scores(query, key, weights, batch, inner, m, n, queries, keys, UNITS, BM, BN, FAST)
-        at = (element.to(tl.int64) * row_blocks + row_block) * BM + tl.arange(0, BM)
-        tl.store(slab + at[:, None] * key_columns + n[None, :], scores)
+        slab_rows = (element.to(tl.int64) * row_blocks + row_block) * BM + tl.arange(0, BM)
+        tl.store(slab_scores + slab_rows[:, None] * key_columns + n[None, :], scores)
 
 
 # --- Tables of the lift: one entry for each cell, see `lift.Tables` ---------------------------------------------
@@ -398,11 +404,32 @@ class ExactGradients:
         """Write the gradients of the slab's queries; write or add those of its keys, which other slabs have, too."""
         launch_token_gradients(
             self._scores.folded, slab, own.tokens, other.tokens,
-            (own.exps, other.exps, own.tanhs, other.tanhs, own.max_abs, other.max_abs, own.max_abs, other.max_abs),
-            d_scores, self._grad_scale, d_own, is_query=is_query, own_term=self._grad_scale,
-            own_slope=self._grad_scale, own_columns=own.exps.shape[-1], other_columns=other.exps.shape[-1],
+            TokenOperands(
+                own_exps=own.exps, other_exps=other.exps, own_tanhs=own.tanhs, other_tanhs=other.tanhs,
+                own_max_abs=own.max_abs, other_max_abs=other.max_abs,
+                own_flags=own.max_abs, other_flags=other.max_abs,  # not read without PATCH
+            ),
+            d_scores, self._grad_scale, d_own, is_query=is_query, own_term_table=self._grad_scale,
+            own_slope_table=self._grad_scale, own_columns=own.exps.shape[-1], other_columns=other.exps.shape[-1],
             RANGE=1.0, PATCH=False, ADD=not is_query and slab.first_row > 0,
         )  # fmt: skip
+
+
+class TokenOperands(NamedTuple):
+    """The operands of `token_gradients` for which `Expanded` or `lifted.Lifted` have tensors.
+
+    With PATCH the kernel reads only the flags of these, and without PATCH all but the flags. Any tensor may take the
+    place of those that it does not read.
+    """
+
+    own_exps: Tensor
+    other_exps: Tensor
+    own_tanhs: Tensor
+    other_tanhs: Tensor
+    own_max_abs: Tensor
+    other_max_abs: Tensor
+    own_flags: Tensor
+    other_flags: Tensor
 
 
 def launch_token_gradients(
@@ -410,7 +437,7 @@ def launch_token_gradients(
     slab: Slab,
     own: Tensor,
     other: Tensor,
-    operands: Sequence[Tensor],
+    operands: TokenOperands,
     d_scores: Tensor,
     grad_scale: Tensor,
     d_own: SideGradients,
@@ -425,8 +452,8 @@ def launch_token_gradients(
         slab: the slab.
         own: the tokens whose gradients are computed, (outer or 1, inner or 1, tokens, units).
         other: the tokens of the other side.
-        operands: the operands of the kernel from own_exps to other_flags; any tensors for those that it does not read.
-        d_scores: (elements, rows, columns).
+        operands: the operands that depend on the form of the scores.
+        d_scores: (num_batch, rows, columns).
         grad_scale: the factor of d_scores.
         d_own: where the gradients go.
         is_query: whether the own tokens are the queries.
@@ -437,13 +464,13 @@ def launch_token_gradients(
     chunk = GRADIENT_UNITS if folded.units % GRADIENT_UNITS == 0 else GROUP
     own_blocks, chunks = side.own_extent // GRADIENT_TILE.queries, folded.units // chunk
     launch(
-        token_gradients, slab.elements * own_blocks * chunks,
-        token_strides(own), token_strides(other), *(batch_strides(x) for x in operands),
-        weight=batch_strides(folded.weight), d_scores=d_scores, grad_scale=grad_scale, d_tokens=d_own.tokens,
+        token_gradients, slab.num_batch * own_blocks * chunks,
+        token_operand(own), token_operand(other), *(batch_operand(x) for x in operands),
+        weight=batch_operand(folded.weight), d_scores=d_scores, grad_scale=grad_scale, d_tokens=d_own.tokens,
         d_weight=d_own.weight, first_batch=slab.first_batch, inner=folded.inner, own_count=own.shape[-2],
         other_count=other.shape[-2], own_blocks=own_blocks, chunks=chunks, element_step=rows * columns,
         **side._asdict(), band=(low, high) if is_query else (-high, -low),
-        CELLS=CELLS, UNITS=folded.units, CHUNK=chunk, WEIGHTED=is_query, FAST=not INTERPRETED, BLOCK=BLOCK,
+        CELLS=CELLS, UNITS=folded.units, CHUNK=chunk, WITH_D_WEIGHT=is_query, FAST=not INTERPRETED, BLOCK=BLOCK,
         tile=GRADIENT_TILE, **settings,
     )  # fmt: skip
 
@@ -498,7 +525,7 @@ def partial_tanh_sums(d_score, total, r, a, b, MODE: tl.constexpr, BM: tl.conste
 @triton.jit
 def add_tile_gradients(
     sums, weight_sums, d_score, own, other, own_step, other_step,
-    CHUNK: tl.constexpr, MODE: tl.constexpr, WEIGHTED: tl.constexpr, FAST: tl.constexpr, BM: tl.constexpr,
+    CHUNK: tl.constexpr, MODE: tl.constexpr, WITH_D_WEIGHT: tl.constexpr, FAST: tl.constexpr, BM: tl.constexpr,
     BN: tl.constexpr,
 ):  # fmt: skip
     """Return the sums of CHUNK hidden units, tuples of (BM, 4), after adding a tile."""
@@ -512,7 +539,7 @@ def add_tile_gradients(
         s0 = partial_sums(d_score * slope(r0, b0, MODE), BM, BN) * slope_factor(a0, MODE)[:, None]
         s1 = partial_sums(d_score * slope(r1, b1, MODE), BM, BN) * slope_factor(a1, MODE)[:, None]
         new_sums = new_sums + (sums[2 * pair] + s0, sums[2 * pair + 1] + s1)
-        if WEIGHTED:
+        if WITH_D_WEIGHT:
             t0 = partial_tanh_sums(d_score, total, r0, a0, b0, MODE, BM, BN)
             t1 = partial_tanh_sums(d_score, total, r1, a1, b1, MODE, BM, BN)
             new_weight_sums = new_weight_sums + (weight_sums[2 * pair] + t0, weight_sums[2 * pair + 1] + t1)
@@ -522,21 +549,26 @@ def add_tile_gradients(
 @triton.jit
 def token_gradients(
     own, other, own_exps, other_exps, own_tanhs, other_tanhs, own_max_abs, other_max_abs, own_flags, other_flags,
-    own_term, own_slope, weight, d_scores, grad_scale, d_tokens, d_weight,
+    own_term_table, own_slope_table, weight, d_scores, grad_scale, d_tokens, d_weight,
     first_batch, first_own, first_other, inner, own_count, other_count, own_extent, other_extent, own_blocks, chunks,
     own_columns, other_columns, element_step, own_step, other_step, band,
-    RANGE: tl.constexpr, CELLS: tl.constexpr, UNITS: tl.constexpr, CHUNK: tl.constexpr, WEIGHTED: tl.constexpr,
+    RANGE: tl.constexpr, CELLS: tl.constexpr, UNITS: tl.constexpr, CHUNK: tl.constexpr, WITH_D_WEIGHT: tl.constexpr,
     PATCH: tl.constexpr, ADD: tl.constexpr, FAST: tl.constexpr, BLOCK: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """Compute the gradients of BM own tokens and, if WEIGHTED, of the weight, in CHUNK hidden units.
+    """Compute the gradients of BM own tokens and, if WITH_D_WEIGHT, of the weight, in CHUNK hidden units.
 
     da_h = w_h sum_j dS_ij (1 - tanh^2(a_ih + b_jh)) and dw_h = sum_ij dS_ij tanh(a_ih + b_jh). The same kernel serves
     both sides: the own tokens are those whose gradients it computes, and it sums over the other ones.
 
-    d_scores: the slab, times grad_scale; element_step, own_step and other_step lead to its next batch element, own
-    token and other token. d_tokens, d_weight: (batch, own_count, UNITS). band: of the offset other - own position.
+    own_exps to other_flags: see `TokenOperands`.
+    own_term_table, own_slope_table: tables of the lift, for PATCH.
+    d_scores: those of the slab, times grad_scale; element_step, own_step and other_step lead to the next batch element
+        of the slab, own token and other token.
+    d_tokens, d_weight: (batch, own_count, UNITS).
+    band: of the offset other - own position.
     PATCH: the scores are lifted. Sum over the tiles of flagged blocks only, and subtract what the lift has added for
-    them, the part of the own term and of the own slope, which are tables of the lift. ADD: add to what is there.
+        them, which is the part of the own term and of the own slope.
+    ADD: add to what d_tokens and d_weight hold.
     """
     program = tl.program_id(0)
     chunk, program = program % chunks, program // chunks
@@ -550,9 +582,9 @@ def token_gradients(
     sums, weight_sums = (), ()
     for _ in tl.static_range(CHUNK):
         sums = sums + (d_sum,)
-        if WEIGHTED:
+        if WITH_D_WEIGHT:
             weight_sums = weight_sums + (d_sum,)
-    rows = d_scores + element.to(tl.int64) * element_step + (m - first_own).to(tl.int64) * own_step
+    d_score_rows = d_scores + element.to(tl.int64) * element_step + (m - first_own).to(tl.int64) * own_step
     own_tokens = batch_pointer(own, batch, inner) + tl.minimum(m, own_count - 1).to(tl.int64) * own[3] + unit * own[4]
     own_flag = 0
     max_a = 0.0
@@ -570,15 +602,15 @@ def token_gradients(
         if PATCH:
             skipped |= own_flag + tl.load(flags + first // BLOCK) == 0
         if not skipped:
-            columns = (first + tl.arange(0, BN)).to(tl.int64)[None, :] * other_step
-            d_score = mma_zeros(BM, BN) + tl.load(rows[:, None] + columns).to(tl.float32)
-            last = tl.minimum(n, other_count - 1).to(tl.int64)
-            other_tokens = batch_pointer(other, batch, inner) + last * other[3] + unit * other[4]
+            column_offsets = (first + tl.arange(0, BN)).to(tl.int64)[None, :] * other_step
+            d_score = mma_zeros(BM, BN) + tl.load(d_score_rows[:, None] + column_offsets).to(tl.float32)
+            clamped_n = tl.minimum(n, other_count - 1).to(tl.int64)
+            other_tokens = batch_pointer(other, batch, inner) + clamped_n * other[3] + unit * other[4]
             if PATCH:
                 d_sum += partial_sums(d_score, BM, BN)
                 sums, weight_sums = add_tile_gradients(
                     sums, weight_sums, d_score, own_tokens, other_tokens, own[4], other[4],
-                    CHUNK, DIRECT, WEIGHTED, FAST, BM, BN,
+                    CHUNK, DIRECT, WITH_D_WEIGHT, FAST, BM, BN,
                 )  # fmt: skip
             else:
                 max_b = tl.load(batch_pointer(other_max_abs, batch, inner) + n0 // BLOCK)
@@ -586,27 +618,27 @@ def token_gradients(
                     sums, weight_sums = add_tile_gradients(
                         sums, weight_sums, d_score, batch_pointer(own_tanhs, batch, inner) + unit * own_columns + m,
                         batch_pointer(other_tanhs, batch, inner) + unit * other_columns + n, own_columns, other_columns,
-                        CHUNK, ADDITION, WEIGHTED, FAST, BM, BN,
+                        CHUNK, ADDITION, WITH_D_WEIGHT, FAST, BM, BN,
                     )  # fmt: skip
                 elif max_a + max_b <= PRODUCT_RANGE:
                     sums, weight_sums = add_tile_gradients(
                         sums, weight_sums, d_score, batch_pointer(own_exps, batch, inner) + unit * own_columns + m,
                         batch_pointer(other_exps, batch, inner) + unit * other_columns + n, own_columns, other_columns,
-                        CHUNK, PRODUCT, WEIGHTED, FAST, BM, BN,
+                        CHUNK, PRODUCT, WITH_D_WEIGHT, FAST, BM, BN,
                     )  # fmt: skip
                 elif (max_a <= CLAMPED_RANGE) & (max_b <= CLAMPED_RANGE):
                     sums, weight_sums = add_tile_gradients(
                         sums, weight_sums, d_score, batch_pointer(own_exps, batch, inner) + unit * own_columns + m,
                         batch_pointer(other_exps, batch, inner) + unit * other_columns + n, own_columns, other_columns,
-                        CHUNK, CLAMPED, WEIGHTED, FAST, BM, BN,
+                        CHUNK, CLAMPED, WITH_D_WEIGHT, FAST, BM, BN,
                     )  # fmt: skip
                 else:
                     sums, weight_sums = add_tile_gradients(
                         sums, weight_sums, d_score, own_tokens, other_tokens, own[4], other[4],
-                        CHUNK, DIRECT, WEIGHTED, FAST, BM, BN,
+                        CHUNK, DIRECT, WITH_D_WEIGHT, FAST, BM, BN,
                     )  # fmt: skip
     unscale = 1.0 / tl.load(grad_scale)
-    to = (batch.to(tl.int64) * own_count + m) * UNITS + unit
+    offsets = (batch.to(tl.int64) * own_count + m) * UNITS + unit
     exists = m < own_count
     weight = batch_pointer(weight, batch, inner) + unit
     # The lift has added nothing for a flagged block of own tokens.
@@ -614,22 +646,22 @@ def token_gradients(
     for u in tl.static_range(CHUNK):
         gradient = tl.sum(sums[u], 1)
         weight_gradient = tl.zeros([BM], tl.float32)
-        if WEIGHTED:
+        if WITH_D_WEIGHT:
             weight_gradient += tl.sum(weight_sums[u], 1)
         if PATCH:
             a = tl.load(own_tokens + u * own[4]).to(tl.float32)
             cell, fraction = find_cell(clamp(a, RANGE), RANGE, CELLS)
-            gradient -= lerp(own_slope, cell, fraction, 1) * lifted_sum
-            weight_gradient -= lerp(own_term, cell, fraction, 1) * lifted_sum
+            gradient -= lerp(own_slope_table, cell, fraction, 1) * lifted_sum
+            weight_gradient -= lerp(own_term_table, cell, fraction, 1) * lifted_sum
         gradient *= tl.load(weight + u) * unscale
         if ADD:
-            gradient += tl.load(d_tokens + to + u, mask=exists, other=0.0)
-        tl.store(d_tokens + to + u, gradient, mask=exists)
-        if WEIGHTED or PATCH:
+            gradient += tl.load(d_tokens + offsets + u, mask=exists, other=0.0)
+        tl.store(d_tokens + offsets + u, gradient, mask=exists)
+        if WITH_D_WEIGHT or PATCH:
             weight_gradient *= unscale
             if ADD:
-                weight_gradient += tl.load(d_weight + to + u, mask=exists, other=0.0)
-            tl.store(d_weight + to + u, weight_gradient, mask=exists)
+                weight_gradient += tl.load(d_weight + offsets + u, mask=exists, other=0.0)
+            tl.store(d_weight + offsets + u, weight_gradient, mask=exists)
 
 
 @triton.jit
@@ -637,6 +669,6 @@ def any_flag(flags, blocks, SCAN: tl.constexpr):
     """Return a number above 0 if one of the blocks is flagged, else 0."""
     found = 0
     for first in range(0, blocks, SCAN):
-        at = first + tl.arange(0, SCAN)
-        found += tl.max(tl.load(flags + at, mask=at < blocks, other=0), 0)
+        block = first + tl.arange(0, SCAN)
+        found += tl.max(tl.load(flags + block, mask=block < blocks, other=0), 0)
     return found

@@ -9,7 +9,8 @@ The own terms f and g belong to one token each and need no matrix product, so th
 the interaction of a and b, the part of tanh(a + b) that is no sum of a function of a and one of b. The slopes sigma are
 projections of sech^2 onto the features of the other side; derivatives of phi would lose digits.
 
-This module uses NumPy only. `lifted` has the kernels that read its tables, and docs/additive.md explains the method.
+The tables are computed in NumPy; only `lift_of` and `tables_on` make tensors. `lifted` has the kernels that read the
+tables, and docs/additive.md explains the method.
 """
 
 from functools import lru_cache
@@ -90,7 +91,7 @@ class Lift(NamedTuple):
     slope_error: float
 
 
-class _Functions(NamedTuple):
+class _SideFunctions(NamedTuple):
     """The functions of one side as arrays: for all ranks or one, at the steps of a table or at the grid points.
 
     Attributes:
@@ -116,8 +117,8 @@ class _Decomposition(NamedTuple):
         tanh: tanh(a + b) at the grid points, (points, points).
     """
 
-    query: _Functions
-    key: _Functions
+    query: _SideFunctions
+    key: _SideFunctions
     core: Array
     tanh: Array
 
@@ -148,8 +149,10 @@ def lift_of(query_range: float, key_range: float, rank: int) -> Lift:
             repair="Call smallest_rank for the rank of a tolerance.",
         )
     query, key = (
-        Tables(range_, *(torch.from_numpy(table) for table in functions))
-        for range_, functions in zip((query_range, key_range), _functions(query_range, key_range, rank), strict=True)
+        Tables(side_range, *(torch.from_numpy(table) for table in functions))
+        for side_range, functions in zip(
+            (query_range, key_range), _functions_of_rank(query_range, key_range, rank), strict=True
+        )
     )
     return Lift(rank, query, key, *error_bound(query_range, key_range, rank))
 
@@ -190,32 +193,32 @@ def _decomposition(query_range: float, key_range: float) -> _Decomposition:
     nodes = np.cos(_angles())
     tanh = np.tanh(query_range * nodes[:, None] + key_range * nodes)
     interaction = tanh - tanh.mean(0) - tanh.mean(1, keepdims=True)  # tanh is odd, so the mean of all entries is 0
-    sech = 1 - tanh**2
-    query, key = _singular_vectors(interaction, sech), _singular_vectors(interaction.T, sech.T)
+    sech2 = 1 - tanh**2
+    query, key = _singular_vectors(interaction, sech2), _singular_vectors(interaction.T, sech2.T)
     return _Decomposition(
-        _at_steps(query, key, tanh, sech),
-        _at_steps(key, query, tanh.T, sech.T),
+        _at_steps(query, key, tanh, sech2),
+        _at_steps(key, query, tanh.T, sech2.T),
         query.T @ interaction @ key / NUM_NODES**2,
         np.tanh(query_range * GRID[:, None] + key_range * GRID),
     )
 
 
-def _singular_vectors(interaction: Array, sech: Array) -> Array:
+def _singular_vectors(interaction: Array, sech2: Array) -> Array:
     """Return a basis (nodes, largest rank) for the columns of the interaction, and of sech^2 up to constants."""
-    slopes = SLOPE_WEIGHT * (sech - sech.mean(0))
+    slopes = SLOPE_WEIGHT * (sech2 - sech2.mean(0))
     left, _, _ = np.linalg.svd(np.hstack([interaction, slopes]), full_matrices=False)
     return left[:, : RANKS[-1]] * NUM_NODES**0.5
 
 
-def _at_steps(own: Array, other: Array, tanh: Array, sech: Array) -> _Functions:
-    """Return the functions of one side at the steps of its table, from nodes; tanh and sech are (own, other)."""
-    own_slope = sech.mean(1)
-    slopes = (sech - own_slope[:, None]) @ other / NUM_NODES
+def _at_steps(own: Array, other: Array, tanh: Array, sech2: Array) -> _SideFunctions:
+    """Return the functions of one side at the steps of its table, from nodes; tanh and sech2 are (own, other)."""
+    own_slope = sech2.mean(1)
+    slopes = (sech2 - own_slope[:, None]) @ other / NUM_NODES
     steps = _interpolation()
-    return _Functions(steps @ own, steps @ tanh.mean(1), steps @ slopes, steps @ own_slope)
+    return _SideFunctions(steps @ own, steps @ tanh.mean(1), steps @ slopes, steps @ own_slope)
 
 
-def _functions(query_range: float, key_range: float, rank: int) -> tuple[_Functions, _Functions]:
+def _functions_of_rank(query_range: float, key_range: float, rank: int) -> tuple[_SideFunctions, _SideFunctions]:
     """Return the functions of both sides for one rank, in float32.
 
     The core of this rank is made diagonal, and its singular values are split evenly between both sides.
@@ -226,11 +229,11 @@ def _functions(query_range: float, key_range: float, rank: int) -> tuple[_Functi
     root, inverse = np.zeros(rank), np.zeros(rank)
     root[kept], inverse[kept] = sizes[kept] ** 0.5, sizes[kept] ** -0.5
 
-    def side(functions: _Functions, own: Array, other: Array) -> _Functions:
+    def side(functions: _SideFunctions, own: Array, other: Array) -> _SideFunctions:
         values = functions.values[:, :rank] @ own * root
         slopes = functions.slopes[:, :rank] @ other * inverse
         arrays = values, functions.own_term, slopes, functions.own_slope
-        return _Functions(*(x.astype(np.float32) for x in arrays))
+        return _SideFunctions(*(x.astype(np.float32) for x in arrays))
 
     return side(both.query, query, key.T), side(both.key, key.T, query)
 
@@ -248,7 +251,7 @@ def error_bound(query_range: float, key_range: float, rank: int) -> tuple[float,
         The value_error and the slope_error of `Lift`.
     """
     tanh = _decomposition(query_range, key_range).tanh
-    query, key = (_at_grid(side) for side in _functions(query_range, key_range, rank))
+    query, key = (_at_grid(side) for side in _functions_of_rank(query_range, key_range, rank))
     hidden = MAX_PRODUCT / rank
     # A position in the table has three roundings of 2 * range, and no slope is above 1. Reading f, g and the product
     # and adding them rounds numbers below 3 a few times.
@@ -260,14 +263,14 @@ def error_bound(query_range: float, key_range: float, rank: int) -> tuple[float,
     value += FLOAT16_SUBNORMAL_ROUNDING * (_size(query.values) + 2 * hidden * _size(key.values))
     value += FLOAT32_ROUNDING * hidden * (np.abs(query.own_term).max() + np.abs(key.own_term).max())
 
-    sech = 1 - tanh**2
+    sech2 = 1 - tanh**2
     slopes = [
         np.abs(own.slopes @ other.values.T + own.own_slope[:, None] - truth).max()
         + _size(own.slopes, other.values) * (FLOAT16_ROUNDING + ACCUMULATION_ERROR)
         + subnormal * _size(own.slopes)
         for own, other, truth, subnormal in (
-            (query, key, sech, FLOAT16_SUBNORMAL_ROUNDING),
-            (key, query, sech.T, 2 * FLOAT16_SUBNORMAL_ROUNDING),
+            (query, key, sech2, FLOAT16_SUBNORMAL_ROUNDING),
+            (key, query, sech2.T, 2 * FLOAT16_SUBNORMAL_ROUNDING),
         )
     ]
     return float(MARGIN * value), float(MARGIN * (max(slopes) + reading))
@@ -279,7 +282,7 @@ def _size(features: Array, others: Array | None = None) -> float:
     return (absolute.sum(1) if others is None else absolute @ np.abs(others).T).max()
 
 
-def _at_grid(side: _Functions) -> _Functions:
+def _at_grid(side: _SideFunctions) -> _SideFunctions:
     """Return the functions of one side at the grid points, by linear interpolation in its table."""
     position = (GRID + 1) / 2 * CELLS
     cell = np.minimum(position.astype(int), CELLS - 1)
@@ -289,7 +292,7 @@ def _at_grid(side: _Functions) -> _Functions:
         low, high = (table[at].astype(float) for at in (cell, cell + 1))
         return low + (fraction * (high - low).T).T
 
-    return _Functions(*(read(table) for table in side))
+    return _SideFunctions(*(read(table) for table in side))
 
 
 def _angles() -> Array:

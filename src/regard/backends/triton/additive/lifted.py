@@ -23,7 +23,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from regard.backends.triton import INTERPRETED
 from regard.backends.triton.additive import FoldedProblem, Slab, exact
 from regard.backends.triton.additive.exact import (
     TWICE_LOG2E,
@@ -40,12 +39,13 @@ from regard.backends.triton.additive.exact import (
 from regard.backends.triton.additive.lift import CELLS, Tables
 from regard.backends.triton.additive.softmax import weight_scale
 from regard.backends.triton.launch import (
-    batch_strides,
+    INTERPRETED,
+    batch_operand,
     cdiv,
     empty_float32,
     launch,
-    padded_width,
-    token_strides,
+    padded_size,
+    token_operand,
 )
 from regard.backends.triton.primitives import batch_pointer
 
@@ -110,11 +110,12 @@ def lift(tokens: Tensor, weight: Tensor, tables: Tables, *, is_query: bool) -> L
     blocks = columns // LIFT_TOKENS
     launch(
         lift_tokens, outer * inner * blocks,
-        token_strides(tokens), batch_strides(weight), tables.values, tables.own_term, features, own_term, flags,
+        token_operand(tokens), batch_operand(weight), tables.values, tables.own_term, features, own_term, flags,
         outlier_count, outliers, inner=inner, count=count, columns=columns, blocks=blocks,
-        RANGE=tables.range, CELLS=CELLS, RANK=rank, PADDED_RANK=padded_width(rank), UNITS=units,
-        PADDED=padded_width(units), WEIGHTED=is_query, MAX_OUTLIERS=exact.BLOCK * units // ACTIVATIONS_PER_OUTLIER,
-        BLOCK=exact.BLOCK, BT=LIFT_TOKENS, num_warps=LIFT_WARPS,
+        RANGE=tables.range, CELLS=CELLS, RANK=rank, PADDED_RANK=padded_size(rank), UNITS=units,
+        PADDED=padded_size(units), INCLUDES_WEIGHT=is_query,
+        MAX_OUTLIERS=exact.BLOCK * units // ACTIVATIONS_PER_OUTLIER, BLOCK=exact.BLOCK, BT=LIFT_TOKENS,
+        num_warps=LIFT_WARPS,
     )  # fmt: skip
     return Lifted(tokens, features, own_term, flags, outlier_count, outliers, tables)
 
@@ -124,17 +125,17 @@ def count_outliers(source, first, count, token_step, unit_step, RANGE: tl.conste
                    PADDED: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
     """Return how many activations of each token of a block are outside the range or NaN, (BLOCK,)."""
     t, h = first + tl.arange(0, BLOCK), tl.arange(0, PADDED)
-    place = source + t.to(tl.int64)[:, None] * token_step + h.to(tl.int64)[None, :] * unit_step
-    a = tl.load(place, mask=(t < count)[:, None] & (h < UNITS)[None, :], other=0.0).to(tl.float32)
+    pointers = source + t.to(tl.int64)[:, None] * token_step + h.to(tl.int64)[None, :] * unit_step
+    a = tl.load(pointers, mask=(t < count)[:, None] & (h < UNITS)[None, :], other=0.0).to(tl.float32)
     return tl.sum(tl.where(in_range(a, RANGE), 0, 1), 1)
 
 
 @triton.jit
-def store_ranks(row, table, fraction, factor, kept, real, RANK: tl.constexpr, COUNT: tl.constexpr):
+def store_ranks(row, table_row, fraction, factor, kept, in_bounds, RANK: tl.constexpr, COUNT: tl.constexpr):
     """Store the features of COUNT ranks, a power of two, after those of the larger powers of two in RANK."""
     r = RANK // (2 * COUNT) * (2 * COUNT) + tl.arange(0, COUNT)
-    low, high = table[:, None] + r[None, :], table[:, None] + RANK + r[None, :]
-    exists = real[:, None] & (r < RANK)[None, :]
+    low, high = table_row[:, None] + r[None, :], table_row[:, None] + RANK + r[None, :]
+    exists = in_bounds[:, None] & (r < RANK)[None, :]
     first = tl.load(low, mask=exists, other=0.0)
     feature = (first + fraction[:, None] * (tl.load(high, mask=exists, other=0.0) - first)) * factor[:, None]
     tl.store(row[:, None] + r[None, :], tl.where(kept, feature, 0.0).to(tl.float16), mask=exists)
@@ -142,15 +143,17 @@ def store_ranks(row, table, fraction, factor, kept, real, RANK: tl.constexpr, CO
 
 @triton.jit
 def lift_tokens(
-    tokens, weight, values, own_terms, features, own_term, flags, outlier_count, outliers, inner, count, columns,
-    blocks,
+    tokens, weight, value_table, own_term_table, features, own_term, flags, outlier_count, outliers,
+    inner, count, columns, blocks,
     RANGE: tl.constexpr, CELLS: tl.constexpr, RANK: tl.constexpr, PADDED_RANK: tl.constexpr, UNITS: tl.constexpr,
-    PADDED: tl.constexpr, WEIGHTED: tl.constexpr, MAX_OUTLIERS: tl.constexpr, BLOCK: tl.constexpr, BT: tl.constexpr,
+    PADDED: tl.constexpr, INCLUDES_WEIGHT: tl.constexpr, MAX_OUTLIERS: tl.constexpr, BLOCK: tl.constexpr,
+    BT: tl.constexpr,
 ):  # fmt: skip
     """Write everything in `Lifted` of BT tokens.
 
-    values, own_terms: tables. A block with more than MAX_OUTLIERS outliers is flagged. WEIGHTED: the features include
-    the weight, scaled by `weight_scale`.
+    value_table, own_term_table: tables of the lift.
+    MAX_OUTLIERS: a block with more outliers is flagged.
+    INCLUDES_WEIGHT: the features include the weight, scaled by `weight_scale`.
     """
     batch, block = tl.program_id(0) // blocks, tl.program_id(0) % blocks
     weight = batch_pointer(weight, batch, inner)
@@ -161,34 +164,34 @@ def lift_tokens(
     if block * BT % BLOCK == 0:
         tl.store(flags + (batch * columns + first) // BLOCK, flag)
     t = first + tl.arange(0, BLOCK)
-    own = (t >= block * BT) & (t < block * BT + BT)
-    number = tl.where(own, number * (1 - flag), 0)
-    tl.store(outlier_count + batch.to(tl.int64) * columns + t, number, mask=own)
+    is_own = (t >= block * BT) & (t < block * BT + BT)
+    number = tl.where(is_own, number * (1 - flag), 0)
+    tl.store(outlier_count + batch.to(tl.int64) * columns + t, number, mask=is_own)
     has_outliers = tl.sum(number, 0) > 0
     h = tl.arange(0, PADDED)
     w = tl.load(weight + h, mask=h < UNITS, other=0.0)
-    factor = w * weight_scale(weight, UNITS, PADDED) if WEIGHTED else w * 0.0 + 1.0
+    factor = w * weight_scale(weight, UNITS, PADDED) if INCLUDES_WEIGHT else w * 0.0 + 1.0
     source += h.to(tl.int64) * tokens[4]
-    at = batch.to(tl.int64) * columns
+    batch_offset = batch.to(tl.int64) * columns
     for token in range(block * BT, block * BT + BT):
         kept = (token < count) & (flag == 0)
         a = tl.load(source + tl.cast(token, tl.int64) * tokens[3], mask=(h < UNITS) & kept, other=0.0).to(tl.float32)
         if has_outliers:
             is_outlier = tl.where(in_range(a, RANGE), 0, 1)
-            to = outliers + (at + token) * UNITS + tl.cumsum(is_outlier, 0) - 1
-            tl.store(to, h.to(tl.int16), mask=is_outlier == 1)
+            pointers = outliers + (batch_offset + token) * UNITS + tl.cumsum(is_outlier, 0) - 1
+            tl.store(pointers, h.to(tl.int16), mask=is_outlier == 1)
         cell, fraction = find_cell(clamp(a, RANGE), RANGE, CELLS)
-        row = features + (at + token) * (UNITS * RANK) + h * RANK
-        table = values + cell * RANK
+        row = features + (batch_offset + token) * (UNITS * RANK) + h * RANK
+        table_row = value_table + cell * RANK
         # All ranks at once if few lanes are idle then, otherwise the powers of two in RANK one by one.
         if 8 * RANK >= 7 * PADDED_RANK:
-            store_ranks(row, table, fraction, factor, kept, h < UNITS, RANK, PADDED_RANK)
+            store_ranks(row, table_row, fraction, factor, kept, h < UNITS, RANK, PADDED_RANK)
         else:
             for power in tl.static_range(6):
                 if RANK & (32 >> power):
-                    store_ranks(row, table, fraction, factor, kept, h < UNITS, RANK, 32 >> power)
-        total = tl.sum(w * lerp(own_terms, cell, fraction, 1), 0)
-        tl.store(own_term + at + token, tl.where(kept, total, 0.0))
+                    store_ranks(row, table_row, fraction, factor, kept, h < UNITS, RANK, 32 >> power)
+        total = tl.sum(w * lerp(own_term_table, cell, fraction, 1), 0)
+        tl.store(own_term + batch_offset + token, tl.where(kept, total, 0.0))
 
 
 # --- Scores ----------------------------------------------------------------------------------------------------
@@ -208,20 +211,21 @@ class LiftedScores:
             self.key_bias = self.key_bias + folded.key_bias
 
     def of_slab(self, slab: Slab) -> Tensor:
-        """Return the scores of a slab, (elements, rows, columns)."""
+        """Return the scores of a slab, (num_batch, rows, columns)."""
         folded, query, key = self.folded, self.query, self.key
-        rows, keys = slab_features(folded, slab, query, is_query=True), slab_features(folded, slab, key, is_query=False)
-        scores = product(rows, keys.mT)
+        query_features = slab_features(folded, slab, query, is_query=True)
+        key_features = slab_features(folded, slab, key, is_query=False)
+        scores = product(query_features, key_features.mT)
         columns = scores.shape[-1]
         row_blocks, key_blocks = slab.rows // exact.BLOCK, columns // exact.BLOCK
         launch(
-            patch_scores, slab.elements * row_blocks * cdiv(key_blocks, PATCH_BLOCKS),
-            token_strides(query.tokens), token_strides(key.tokens), batch_strides(query.flags),
-            batch_strides(key.flags), batch_strides(query.own_term), batch_strides(key.own_term),
-            batch_strides(folded.weight), scores,
+            patch_scores, slab.num_batch * row_blocks * cdiv(key_blocks, PATCH_BLOCKS),
+            token_operand(query.tokens), token_operand(key.tokens), batch_operand(query.flags),
+            batch_operand(key.flags), batch_operand(query.own_term), batch_operand(key.own_term),
+            batch_operand(folded.weight), scores,
             first_batch=slab.first_batch, first_row=slab.first_row, inner=folded.inner, queries=folded.queries,
             keys=folded.keys, row_blocks=row_blocks, key_blocks=key_blocks, key_columns=columns, UNITS=folded.units,
-            PADDED=padded_width(folded.units), SPAN=PATCH_BLOCKS, FAST=not INTERPRETED, BM=exact.BLOCK,
+            PADDED=padded_size(folded.units), SPAN=PATCH_BLOCKS, FAST=not INTERPRETED, BM=exact.BLOCK,
             BN=exact.BLOCK,
         )  # fmt: skip
         self._correct(slab, scores, query, key, is_query=True)
@@ -238,27 +242,27 @@ class LiftedScores:
         side = slab.side(columns, is_query=is_query)
         spans = cdiv(side.other_extent, CORRECTED_TOKENS)
         launch(
-            correct_outlier_scores, slab.elements * (side.own_extent // OUTLIER_TOKENS) * spans,
-            token_strides(own.tokens), token_strides(other.tokens), batch_strides(own.outlier_count),
-            batch_strides(own.outliers), batch_strides(other.flags), batch_strides(folded.weight), scores,
+            correct_outlier_scores, slab.num_batch * (side.own_extent // OUTLIER_TOKENS) * spans,
+            token_operand(own.tokens), token_operand(other.tokens), batch_operand(own.outlier_count),
+            batch_operand(own.outliers), batch_operand(other.flags), batch_operand(folded.weight), scores,
             first_batch=slab.first_batch, inner=folded.inner, spans=spans, other_count=other.tokens.shape[-2],
             element_step=rows * columns, **side._asdict(), RANGE=own.tables.range, OTHER_RANGE=other.tables.range,
-            ALL=is_query, UNITS=folded.units, PADDED=padded_width(folded.units), BLOCK=exact.BLOCK, BM=OUTLIER_TOKENS,
-            BN=CORRECTED_TOKENS,
+            INCLUDE_DOUBLE_OUTLIERS=is_query, UNITS=folded.units, PADDED=padded_size(folded.units), BLOCK=exact.BLOCK,
+            BM=OUTLIER_TOKENS, BN=CORRECTED_TOKENS,
         )  # fmt: skip
 
 
 def slab_features(folded: FoldedProblem, slab: Slab, lifted: Lifted, *, is_query: bool) -> Tensor:
-    """Return the features of a slab's queries or keys as a view, (elements, rows or columns, units * rank).
+    """Return the features of a slab's queries or keys as a view, (num_batch, rows or columns, units * rank).
 
     It is a view because all batch elements of a slab have the same outer index.
     """
     outer, first = divmod(slab.first_batch, folded.inner)
     features = lifted.features[outer if lifted.features.shape[0] > 1 else 0]
     if features.shape[0] > 1:
-        features = features[first : first + slab.elements]
+        features = features[first : first + slab.num_batch]
     else:
-        features = features.expand(slab.elements, -1, -1)
+        features = features.expand(slab.num_batch, -1, -1)
     return features[:, slab.first_row : slab.first_row + slab.rows] if is_query else features
 
 
@@ -271,7 +275,7 @@ def product(left: Tensor, right: Tensor) -> Tensor:
 
 @triton.jit
 def patch_scores(
-    query, key, query_flags, key_flags, query_own_term, key_own_term, weight, slab,
+    query, key, query_flags, key_flags, query_own_term, key_own_term, weight, slab_scores,
     first_batch, first_row, inner, queries, keys, row_blocks, key_blocks, key_columns,
     UNITS: tl.constexpr, PADDED: tl.constexpr, SPAN: tl.constexpr, FAST: tl.constexpr, BM: tl.constexpr,
     BN: tl.constexpr,
@@ -290,13 +294,13 @@ def patch_scores(
         weights = batch_pointer(weight, batch, inner)
         own_term = tl.load(batch_pointer(query_own_term, batch, inner) + m)
         scale = weight_scale(weights, UNITS, PADDED)
-        at = (element.to(tl.int64) * row_blocks + row_block) * BM + tl.arange(0, BM)
+        slab_rows = (element.to(tl.int64) * row_blocks + row_block) * BM + tl.arange(0, BM)
         for block in range(span * SPAN, last):
             if own_flag + tl.load(flags + block) > 0:
                 n = block * BN + tl.arange(0, BN)
                 scores = direct_scores(query, key, weights, batch, inner, m, n, queries, keys, UNITS, BM, BN, FAST)
                 scores -= own_term[:, None] + tl.load(batch_pointer(key_own_term, batch, inner) + n)[None, :]
-                tl.store(slab + at[:, None] * key_columns + n[None, :], scores * scale)
+                tl.store(slab_scores + slab_rows[:, None] * key_columns + n[None, :], scores * scale)
 
 
 @triton.jit
@@ -326,16 +330,17 @@ def is_lifted(flags, token, count, BLOCK: tl.constexpr):
 
 @triton.jit
 def correct_outlier_scores(
-    own, other, outlier_count, outliers, other_flags, weight, slab,
+    own, other, outlier_count, outliers, other_flags, weight, slab_scores,
     first_batch, first_own, first_other, inner, own_extent, other_extent, other_count, spans,
     element_step, own_step, other_step,
-    RANGE: tl.constexpr, OTHER_RANGE: tl.constexpr, ALL: tl.constexpr, UNITS: tl.constexpr, PADDED: tl.constexpr,
-    BLOCK: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    RANGE: tl.constexpr, OTHER_RANGE: tl.constexpr, INCLUDE_DOUBLE_OUTLIERS: tl.constexpr, UNITS: tl.constexpr,
+    PADDED: tl.constexpr, BLOCK: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """Add the corrections of the outliers of BM own tokens to their scores with BN other tokens.
 
-    outlier_count, outliers: those of `Lifted`. ALL: also where the other activation is an outlier; only one side does
-    this. element_step, own_step and other_step lead to the next batch element, own token and other token of the slab.
+    outlier_count, outliers: those of `Lifted`.
+    element_step, own_step and other_step lead to the next batch element, own token and other token of the slab.
+    INCLUDE_DOUBLE_OUTLIERS: also where the other activation is an outlier; only one side does this.
     """
     program = tl.program_id(0)
     own_blocks = own_extent // BM
@@ -350,28 +355,28 @@ def correct_outlier_scores(
     outliers = batch_pointer(outliers, batch, inner) + m0.to(tl.int64) * UNITS
     weight = batch_pointer(weight, batch, inner)
     scale = weight_scale(weight, UNITS, PADDED)
-    line = span * BN + tl.arange(0, BN)
-    n = first_other + line
-    real = (line < other_extent) & is_lifted(batch_pointer(other_flags, batch, inner), n, other_count, BLOCK)
+    other_row = span * BN + tl.arange(0, BN)
+    n = first_other + other_row
+    in_bounds = (other_row < other_extent) & is_lifted(batch_pointer(other_flags, batch, inner), n, other_count, BLOCK)
     own_tokens = batch_pointer(own, batch, inner) + m0.to(tl.int64) * own[3]
     other_tokens = batch_pointer(other, batch, inner) + n.to(tl.int64) * other[3]
-    to = slab + element.to(tl.int64) * element_step + (block * BM).to(tl.int64) * own_step
-    to += line.to(tl.int64) * other_step
+    block_scores = slab_scores + element.to(tl.int64) * element_step + (block * BM).to(tl.int64) * own_step
+    block_scores += other_row.to(tl.int64) * other_step
     # Find the next token with outliers in registers. To look for it in memory would take longer than everything else.
     for _ in range(left):
         token = tl.min(tl.where(number > 0, t, BM), 0)
-        at = to + token.to(tl.int64) * own_step
-        before = tl.load(at, mask=real, other=0.0)
+        pointers = block_scores + token.to(tl.int64) * own_step
+        before = tl.load(pointers, mask=in_bounds, other=0.0)
         correction = tl.zeros([BN], tl.float32)
-        for place in range(tl.sum(tl.where(t == token, number, 0), 0)):
-            unit = tl.load(outliers + token * UNITS + place).to(tl.int64)
+        for index in range(tl.sum(tl.where(t == token, number, 0), 0)):
+            unit = tl.load(outliers + token * UNITS + index).to(tl.int64)
             a = tl.load(own_tokens + token.to(tl.int64) * own[3] + unit * own[4]).to(tl.float32)
-            b = tl.load(other_tokens + unit * other[4], mask=real, other=0.0).to(tl.float32)
+            b = tl.load(other_tokens + unit * other[4], mask=in_bounds, other=0.0).to(tl.float32)
             difference = value_correction(a, b, RANGE, OTHER_RANGE)
-            if not ALL:
+            if not INCLUDE_DOUBLE_OUTLIERS:
                 difference = tl.where(in_range(b, OTHER_RANGE), difference, 0.0)
             correction += tl.load(weight + unit) * difference
-        tl.store(at, before + correction * scale, mask=real)
+        tl.store(pointers, before + correction * scale, mask=in_bounds)
         number = tl.where(t == token, 0, number)
 
 
@@ -397,7 +402,7 @@ def outlier_index(own: Lifted) -> OutlierIndex:
     blocks = cdiv(units, LIST_UNITS)
     launch(
         list_outliers, outer * inner * blocks,
-        token_strides(own.tokens), batch_strides(own.flags), count, tokens,
+        token_operand(own.tokens), batch_operand(own.flags), count, tokens,
         inner=inner, count=own.tokens.shape[-2], columns=columns, blocks=blocks, RANGE=own.tables.range, UNITS=units,
         BLOCK=exact.BLOCK, BT=LIST_TOKENS, BU=LIST_UNITS,
     )  # fmt: skip
@@ -472,12 +477,12 @@ class LiftedGradients:
         folded, tables, rows = self._scores.folded, own.tables, products.shape[-2]
         blocks, rank = rows // LIFT_TOKENS, tables.values.shape[-1]
         launch(
-            feature_gradients, slab.elements * blocks,
-            token_strides(own.tokens), batch_strides(folded.weight), batch_strides(own.flags), tables.values,
+            feature_gradients, slab.num_batch * blocks,
+            token_operand(own.tokens), batch_operand(folded.weight), batch_operand(own.flags), tables.values,
             tables.own_term, tables.slopes, tables.own_slope, products, sums, self._grad_scale, d_own.tokens,
             d_own.weight, inner=folded.inner, first_batch=slab.first_batch, first=slab.first_row if is_query else 0,
             count=own.tokens.shape[-2], rows=rows, blocks=blocks, RANGE=tables.range, CELLS=CELLS, RANK=rank,
-            PADDED_RANK=padded_width(rank), UNITS=folded.units, PADDED=padded_width(folded.units), WEIGHTED=is_query,
+            PADDED_RANK=padded_size(rank), UNITS=folded.units, PADDED=padded_size(folded.units), IS_QUERY=is_query,
             BLOCK=exact.BLOCK, BT=LIFT_TOKENS, num_warps=GRADIENT_WARPS,
         )  # fmt: skip
 
@@ -491,24 +496,25 @@ class LiftedGradients:
         side = slab.side(columns, is_query=is_query)
         chunks = cdiv(side.own_extent, CORRECTED_TOKENS)
         launch(
-            correct_outlier_gradients, slab.elements * folded.units * chunks,
-            token_strides(own.tokens), token_strides(other.tokens), batch_strides(own_index.count),
-            batch_strides(own_index.tokens), batch_strides(other_index.count), batch_strides(other_index.tokens),
-            batch_strides(own.flags), batch_strides(other.flags), batch_strides(folded.weight), d_scores,
+            correct_outlier_gradients, slab.num_batch * folded.units * chunks,
+            token_operand(own.tokens), token_operand(other.tokens), batch_operand(own_index.count),
+            batch_operand(own_index.tokens), batch_operand(other_index.count), batch_operand(other_index.tokens),
+            batch_operand(own.flags), batch_operand(other.flags), batch_operand(folded.weight), d_scores,
             self._grad_scale, d_own.tokens, d_own.weight, first_batch=slab.first_batch, inner=folded.inner,
             own_count=own.tokens.shape[-2], other_count=other.tokens.shape[-2], chunks=chunks,
             own_columns=own_index.tokens.shape[-1], other_columns=other_index.tokens.shape[-1],
             element_step=rows * columns, **side._asdict(), RANGE=own.tables.range, OTHER_RANGE=other.tables.range,
-            UNITS=folded.units, WEIGHTED=is_query, BLOCK=exact.BLOCK, BM=CORRECTED_TOKENS, BN=SUMMED_TOKENS,
+            UNITS=folded.units, WITH_D_WEIGHT=is_query, BLOCK=exact.BLOCK, BM=CORRECTED_TOKENS, BN=SUMMED_TOKENS,
         )  # fmt: skip
 
     def _patch(self, slab: Slab, d_scores: Tensor, d_own: SideGradients, *, is_query: bool) -> None:
         """Add the exact gradients of the tiles of flagged blocks."""
         own, other = self._own_and_other(is_query=is_query)
         unused = (own.own_term, other.own_term) * 3
+        operands = exact.TokenOperands(*unused, own_flags=own.flags, other_flags=other.flags)
         exact.launch_token_gradients(
-            self._scores.folded, slab, own.tokens, other.tokens, (*unused, own.flags, other.flags), d_scores,
-            self._grad_scale, d_own, is_query=is_query, own_term=own.tables.own_term, own_slope=own.tables.own_slope,
+            self._scores.folded, slab, own.tokens, other.tokens, operands, d_scores, self._grad_scale, d_own,
+            is_query=is_query, own_term_table=own.tables.own_term, own_slope_table=own.tables.own_slope,
             own_columns=0, other_columns=0, RANGE=own.tables.range, PATCH=True, ADD=True,
         )  # fmt: skip
 
@@ -520,62 +526,65 @@ class LiftedGradients:
 @triton.jit
 def lerp_rows(table, cell, fraction, r, RANK: tl.constexpr):
     """Return linear interpolations in a table (CELLS + 1, RANK), (units, ranks), 0 beyond the last rank."""
-    place = table + cell[:, None] * RANK + r[None, :]
-    real = (r < RANK)[None, :]
-    low = tl.load(place, mask=real, other=0.0)
-    return low + fraction[:, None] * (tl.load(place + RANK, mask=real, other=0.0) - low)
+    pointers = table + cell[:, None] * RANK + r[None, :]
+    in_bounds = (r < RANK)[None, :]
+    low = tl.load(pointers, mask=in_bounds, other=0.0)
+    return low + fraction[:, None] * (tl.load(pointers + RANK, mask=in_bounds, other=0.0) - low)
 
 
 @triton.jit
 def feature_gradients(
-    tokens, weight, flags, values, own_term, slopes, own_slope, products, sums, grad_scale, d_tokens, d_weight,
+    tokens, weight, flags, value_table, own_term_table, slope_table, own_slope_table, products, sums, grad_scale,
+    d_tokens, d_weight,
     inner, first_batch, first, count, rows, blocks,
     RANGE: tl.constexpr, CELLS: tl.constexpr, RANK: tl.constexpr, PADDED_RANK: tl.constexpr, UNITS: tl.constexpr,
-    PADDED: tl.constexpr, WEIGHTED: tl.constexpr, BLOCK: tl.constexpr, BT: tl.constexpr,
+    PADDED: tl.constexpr, IS_QUERY: tl.constexpr, BLOCK: tl.constexpr, BT: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradients (batch, count, UNITS) of BT tokens of the slab and of the weight, 0 in flagged blocks.
 
-    products: (elements, rows, UNITS * RANK), the d_scores of the slab times the features of the other side; first: the
-    slab's first token. sums: the sums of d_scores. WEIGHTED: the tokens are queries; products lack the weight, and sums
-    are (batch, count) without grad_scale. Otherwise products have the weight, scaled by `weight_scale`, sums are
-    (elements, rows), and the gradients are added to what is there.
+    products: (num_batch, rows, UNITS * RANK), the d_scores of the slab times the features of the other side.
+    first: the first token of the slab.
+    sums: the sums of d_scores.
+    IS_QUERY: the tokens are queries; products lack the weight, and sums are (batch, count) without grad_scale.
+        Otherwise products have the weight, scaled by `weight_scale`, sums are (num_batch, rows), and the gradients are
+        added to what d_tokens and d_weight hold.
     """
     element, block = tl.program_id(0) // blocks, tl.program_id(0) % blocks
     batch = first_batch + element
     h, r = tl.arange(0, PADDED), tl.arange(0, PADDED_RANK)
-    real = h < UNITS
+    in_bounds = h < UNITS
     weight = batch_pointer(weight, batch, inner)
-    w = tl.load(weight + h, mask=real, other=0.0)
+    w = tl.load(weight + h, mask=in_bounds, other=0.0)
     scale = tl.load(grad_scale)
     unscale = 1.0 / scale
     source = batch_pointer(tokens, batch, inner) + h.to(tl.int64) * tokens[4]
     kept = tl.load(batch_pointer(flags, batch, inner) + (first + block * BT) // BLOCK) == 0
     for row in range(block * BT, tl.minimum(block * BT + BT, count - first)):
         t = first + row
-        a = tl.load(source + tl.cast(t, tl.int64) * tokens[3], mask=real & kept, other=0.0).to(tl.float32)
+        a = tl.load(source + tl.cast(t, tl.int64) * tokens[3], mask=in_bounds & kept, other=0.0).to(tl.float32)
         cell, fraction = find_cell(clamp(a, RANGE), RANGE, CELLS)
-        at = element.to(tl.int64) * rows + row
-        place = products + at * (UNITS * RANK) + h[:, None] * RANK + r[None, :]
-        product = tl.load(place, mask=real[:, None] & (r < RANK)[None, :], other=0.0).to(tl.float32)
-        to = batch.to(tl.int64) * count + t
-        d_sum = tl.load(sums + to) * scale if WEIGHTED else tl.load(sums + at)
-        gradient = tl.sum(lerp_rows(slopes, cell, fraction, r, RANK) * product, 1)
-        own_part = lerp(own_slope, cell, fraction, 1) * d_sum
-        weight_gradient = lerp(own_term, cell, fraction, 1) * d_sum
-        if WEIGHTED:
+        slab_row = element.to(tl.int64) * rows + row
+        pointers = products + slab_row * (UNITS * RANK) + h[:, None] * RANK + r[None, :]
+        product = tl.load(pointers, mask=in_bounds[:, None] & (r < RANK)[None, :], other=0.0).to(tl.float32)
+        position = batch.to(tl.int64) * count + t
+        d_sum = tl.load(sums + position) * scale if IS_QUERY else tl.load(sums + slab_row)
+        gradient = tl.sum(lerp_rows(slope_table, cell, fraction, r, RANK) * product, 1)
+        own_part = lerp(own_slope_table, cell, fraction, 1) * d_sum
+        weight_gradient = lerp(own_term_table, cell, fraction, 1) * d_sum
+        if IS_QUERY:
             gradient = (gradient + own_part) * w
-            weight_gradient += tl.sum(lerp_rows(values, cell, fraction, r, RANK) * product, 1)
+            weight_gradient += tl.sum(lerp_rows(value_table, cell, fraction, r, RANK) * product, 1)
         else:
             gradient = gradient / weight_scale(weight, UNITS, PADDED) + own_part * w
-        to = to * UNITS + h
+        offsets = position * UNITS + h
         gradient = tl.where(kept, gradient * unscale, 0.0)
         weight_gradient = tl.where(kept, weight_gradient * unscale, 0.0)
-        if not WEIGHTED:
+        if not IS_QUERY:
             # Keys come last: the exact tiles and the outliers of earlier slabs have added to their gradients.
-            gradient += tl.load(d_tokens + to, mask=real, other=0.0)
-            weight_gradient += tl.load(d_weight + to, mask=real, other=0.0)
-        tl.store(d_tokens + to, gradient, mask=real)
-        tl.store(d_weight + to, weight_gradient, mask=real)
+            gradient += tl.load(d_tokens + offsets, mask=in_bounds, other=0.0)
+            weight_gradient += tl.load(d_weight + offsets, mask=in_bounds, other=0.0)
+        tl.store(d_tokens + offsets, gradient, mask=in_bounds)
+        tl.store(d_weight + offsets, weight_gradient, mask=in_bounds)
 
 
 @triton.jit
@@ -591,15 +600,15 @@ def list_outliers(
     u = block * BU + tl.arange(0, BU)
     source = batch_pointer(tokens, batch, inner) + u.to(tl.int64)[None, :] * tokens[4]
     flags = batch_pointer(flags, batch, inner)
-    to = outlier_tokens + (batch.to(tl.int64) * UNITS + u)[None, :] * columns
+    unit_lists = outlier_tokens + (batch.to(tl.int64) * UNITS + u)[None, :] * columns
     found = tl.zeros([BU], tl.int32)
     for first in range(0, count, BT):
         t = first + tl.arange(0, BT)
-        real = (t < count)[:, None] & (u < UNITS)[None, :]
-        a = tl.load(source + t.to(tl.int64)[:, None] * tokens[3], mask=real, other=0.0).to(tl.float32)
+        in_bounds = (t < count)[:, None] & (u < UNITS)[None, :]
+        a = tl.load(source + t.to(tl.int64)[:, None] * tokens[3], mask=in_bounds, other=0.0).to(tl.float32)
         is_outlier = tl.where(is_lifted(flags, t, count, BLOCK)[:, None] & ~in_range(a, RANGE), 1, 0)
-        place = found[None, :] + tl.cumsum(is_outlier, 0) - 1
-        tl.store(to + place, tl.broadcast_to(t[:, None], [BT, BU]), mask=is_outlier == 1)
+        index = found[None, :] + tl.cumsum(is_outlier, 0) - 1
+        tl.store(unit_lists + index, tl.broadcast_to(t[:, None], [BT, BU]), mask=is_outlier == 1)
         found += tl.sum(is_outlier, 0)
     tl.store(outlier_count + batch * UNITS + u, found, mask=u < UNITS)
 
@@ -610,13 +619,14 @@ def correct_outlier_gradients(
     weight, d_scores, grad_scale, d_tokens, d_weight,
     first_batch, first_own, first_other, inner, own_count, other_count, own_extent, other_extent, chunks,
     own_columns, other_columns, element_step, own_step, other_step,
-    RANGE: tl.constexpr, OTHER_RANGE: tl.constexpr, UNITS: tl.constexpr, WEIGHTED: tl.constexpr, BLOCK: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr,
+    RANGE: tl.constexpr, OTHER_RANGE: tl.constexpr, UNITS: tl.constexpr, WITH_D_WEIGHT: tl.constexpr,
+    BLOCK: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """Add the corrections of the outliers of both sides to the gradients of BM own tokens in one hidden unit.
 
-    own_outlier_count to other_outliers: those of `OutlierIndex`. d_tokens: (batch, own_count, UNITS). WEIGHTED: add to
-    d_weight, too, of which only the sum over tokens counts.
+    own_outlier_count to other_outliers: those of `OutlierIndex`.
+    d_tokens: (batch, own_count, UNITS).
+    WITH_D_WEIGHT: add to d_weight, too, of which only the sum over tokens counts.
     """
     program = tl.program_id(0)
     chunk, program = program % chunks, program // chunks
@@ -626,9 +636,9 @@ def correct_outlier_gradients(
     num_other = tl.load(batch_pointer(other_outlier_count, batch, inner) + unit)
     if num_own + num_other == 0:
         return
-    line = chunk * BM + tl.arange(0, BM)
-    m = first_own + line
-    exists = (line < own_extent) & is_lifted(batch_pointer(own_flags, batch, inner), m, own_count, BLOCK)
+    own_row = chunk * BM + tl.arange(0, BM)
+    m = first_own + own_row
+    exists = (own_row < own_extent) & is_lifted(batch_pointer(own_flags, batch, inner), m, own_count, BLOCK)
     own_tokens = batch_pointer(own, batch, inner) + unit.to(tl.int64) * own[4]
     other_tokens = batch_pointer(other, batch, inner) + unit.to(tl.int64) * other[4]
     a = tl.load(own_tokens + m.to(tl.int64) * own[3], mask=exists, other=0.0).to(tl.float32)
@@ -636,21 +646,21 @@ def correct_outlier_gradients(
     gradient, weight_gradient = tl.zeros([BM], tl.float32), tl.zeros([BM], tl.float32)
     # Outliers of the other side, against all of these tokens.
     outliers = batch_pointer(other_outliers, batch, inner) + unit.to(tl.int64) * other_columns
-    for place in range(num_other):
-        n = tl.load(outliers + place)
-        row = n - first_other
-        if (row >= 0) & (row < other_extent):
+    for index in range(num_other):
+        n = tl.load(outliers + index)
+        other_row = n - first_other
+        if (other_row >= 0) & (other_row < other_extent):
             b = tl.load(other_tokens + n.to(tl.int64) * other[3]).to(tl.float32)
-            at = d_scores + row.to(tl.int64) * other_step + line.to(tl.int64) * own_step
-            d_score = tl.load(at, mask=exists, other=0.0).to(tl.float32)
+            pointers = d_scores + other_row.to(tl.int64) * other_step + own_row.to(tl.int64) * own_step
+            d_score = tl.load(pointers, mask=exists, other=0.0).to(tl.float32)
             gradient += d_score * slope_correction(a, b, RANGE, OTHER_RANGE)
-            if WEIGHTED:
+            if WITH_D_WEIGHT:
                 weight_gradient += d_score * value_correction(a, b, RANGE, OTHER_RANGE)
     # Outliers of this side, against the other activations in range.
     num_corrected = num_other
     outliers = batch_pointer(own_outliers, batch, inner) + unit.to(tl.int64) * own_columns
-    for place in range(num_own):
-        t = tl.load(outliers + place)
+    for index in range(num_own):
+        t = tl.load(outliers + index)
         row = t - first_own
         if (row >= chunk * BM) & (row < tl.minimum(chunk * BM + BM, own_extent)):
             outlier = tl.load(own_tokens + t.to(tl.int64) * own[3]).to(tl.float32)
@@ -658,26 +668,26 @@ def correct_outlier_gradients(
             for first in range(0, other_extent, BN):
                 lane = first + tl.arange(0, BN)
                 n = first_other + lane
-                real = (lane < other_extent) & is_lifted(
+                in_bounds = (lane < other_extent) & is_lifted(
                     batch_pointer(other_flags, batch, inner), n, other_count, BLOCK
                 )
-                b = tl.load(other_tokens + n.to(tl.int64) * other[3], mask=real, other=0.0).to(tl.float32)
-                real &= in_range(b, OTHER_RANGE)
-                at = d_scores + row.to(tl.int64) * own_step + lane.to(tl.int64) * other_step
-                d_score = tl.load(at, mask=real, other=0.0).to(tl.float32)
+                b = tl.load(other_tokens + n.to(tl.int64) * other[3], mask=in_bounds, other=0.0).to(tl.float32)
+                in_bounds &= in_range(b, OTHER_RANGE)
+                pointers = d_scores + row.to(tl.int64) * own_step + lane.to(tl.int64) * other_step
+                d_score = tl.load(pointers, mask=in_bounds, other=0.0).to(tl.float32)
                 slopes += d_score * slope_correction(outlier, b, RANGE, OTHER_RANGE)
-                if WEIGHTED:
+                if WITH_D_WEIGHT:
                     values += d_score * value_correction(outlier, b, RANGE, OTHER_RANGE)
             num_corrected += 1
-            gradient += tl.where(line == row, tl.sum(slopes, 0), 0.0)
-            weight_gradient += tl.where(line == row, tl.sum(values, 0), 0.0)
+            gradient += tl.where(own_row == row, tl.sum(slopes, 0), 0.0)
+            weight_gradient += tl.where(own_row == row, tl.sum(values, 0), 0.0)
     if num_corrected == 0:
         return
     unscale = 1.0 / tl.load(grad_scale)
-    to = (batch.to(tl.int64) * own_count + m) * UNITS + unit
+    offsets = (batch.to(tl.int64) * own_count + m) * UNITS + unit
     factor = tl.load(batch_pointer(weight, batch, inner) + unit) * unscale
-    tl.store(d_tokens + to, tl.load(d_tokens + to, mask=exists, other=0.0) + gradient * factor, mask=exists)
-    if WEIGHTED:
-        at = (batch.to(tl.int64) * own_count + first_own + chunk * BM) * UNITS + unit
+    tl.store(d_tokens + offsets, tl.load(d_tokens + offsets, mask=exists, other=0.0) + gradient * factor, mask=exists)
+    if WITH_D_WEIGHT:
+        first_offset = (batch.to(tl.int64) * own_count + first_own + chunk * BM) * UNITS + unit
         whole = tl.sum(tl.where(exists, weight_gradient, 0.0), 0)
-        tl.store(d_weight + at, tl.load(d_weight + at) + whole * unscale)
+        tl.store(d_weight + first_offset, tl.load(d_weight + first_offset) + whole * unscale)

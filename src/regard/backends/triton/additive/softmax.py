@@ -14,17 +14,17 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from regard.backends.triton.additive import FoldedProblem, Slab
+from regard.backends.triton.additive import FoldedProblem, PerForm, Slab
 from regard.backends.triton.launch import (
     MIN_PROGRAMS,
     NO_BAND,
     Tile,
-    batch_strides,
-    broadcast_strides,
+    batch_operand,
     cdiv,
     launch,
-    padded_width,
-    token_strides,
+    padded_size,
+    pair_operand,
+    token_operand,
 )
 from regard.backends.triton.primitives import (
     INFINITY,
@@ -32,17 +32,17 @@ from regard.backends.triton.primitives import (
     LOG2E,
     batch_pointer,
     cuts_band,
-    dot_outside,
     in_band,
     key_range,
+    twice_dot,
 )
 
 # The sizes of tiles were found by timing each kernel alone on one H200.
-# For exact and for lifted scores. The products with weights have more digits for exact scores (tf32x3 instead of tf32).
-POOL_TILES = Tile(16, 64, 4, 3), Tile(32, 64, 4, 3)
-GRADIENT_TILES = Tile(64, 32, 4, 1), Tile(64, 64, 4, 1)
-# Largest width of the values that a program pools.
-MAX_VALUE_TILE = 128
+# The products with weights have more digits for exact scores (tf32x3 instead of tf32).
+POOL_TILES = PerForm(exact=Tile(16, 64, 4, 3), lifted=Tile(32, 64, 4, 3))
+GRADIENT_TILES = PerForm(exact=Tile(64, 32, 4, 1), lifted=Tile(64, 64, 4, 1))
+# Largest number of dimensions of the values that a program pools.
+MAX_VALUE_BLOCK = 128
 # Rows of which a program computes delta.
 DELTA_ROWS = 64
 # Elements that the one program of `choose_scale` reads at once.
@@ -52,16 +52,16 @@ SCALE_ELEMENTS = 4096
 # --- Scores with scale, bias, mask and dropout -----------------------------------------------------------------
 
 
-def _common(folded: FoldedProblem, query_bias: Tensor | None, key_bias: Tensor | None) -> dict[str, Any]:
+def _pair_arguments(folded: FoldedProblem, query_bias: Tensor | None, key_bias: Tensor | None) -> dict[str, Any]:
     """Return the arguments that `pool_scores` and `score_gradients` share."""
     has_band = folded.band != NO_BAND
     return {
-        "value": token_strides(folded.value),
-        "weight": batch_strides(folded.weight),
-        "key_bias": None if key_bias is None else batch_strides(key_bias),
-        "query_bias": None if query_bias is None else batch_strides(query_bias),
-        "bias": None if folded.bias is None else broadcast_strides(folded.bias),
-        "allowed": None if folded.allowed is None else broadcast_strides(folded.allowed),
+        "value": token_operand(folded.value),
+        "weight": batch_operand(folded.weight),
+        "key_bias": None if key_bias is None else batch_operand(key_bias),
+        "query_bias": None if query_bias is None else batch_operand(query_bias),
+        "bias": None if folded.bias is None else pair_operand(folded.bias),
+        "allowed": None if folded.allowed is None else pair_operand(folded.allowed),
         "seed": None if folded.seed is None else (folded.seed, folded.batch_size // folded.seed.numel()),
         "inner": folded.inner,
         "queries": folded.queries,
@@ -75,22 +75,24 @@ def _common(folded: FoldedProblem, query_bias: Tensor | None, key_bias: Tensor |
         "HAS_BAND": has_band,
         "HAS_DROPOUT": folded.dropout > 0,
         "UNITS": folded.units,
-        "PADDED": padded_width(folded.units),
+        "PADDED": padded_size(folded.units),
         "VALUE_DIM": folded.value.shape[-1],
-        "BV": _value_tile(folded),
+        "BV": _value_block(folded),
     }
 
 
-def _value_tile(folded: FoldedProblem) -> int:
-    """Return the width of the values that a program pools."""
-    return min(padded_width(folded.value.shape[-1]), MAX_VALUE_TILE)
+def _value_block(folded: FoldedProblem) -> int:
+    """Return how many dimensions of the values a program pools."""
+    return min(padded_size(folded.value.shape[-1]), MAX_VALUE_BLOCK)
 
 
 @triton.jit
 def weight_scale(weight, UNITS: tl.constexpr, PADDED: tl.constexpr):
-    """Return the power of two that scales the largest |w| to [1/2, 1), or 1 if that power is not a normal number.
+    """Return the power of two that brings the largest |w| into [1/2, 1), or 1 if that power is not a normal float32.
 
-    Half precision has the most digits near 1. weight: a pointer to UNITS weights; PADDED: the next power of two.
+    Near 1, few of the products of weights and features are subnormal in float16.
+
+    weight: a pointer to UNITS weights; PADDED: the padded number of units.
     """
     h = tl.arange(0, PADDED)
     largest = tl.max(tl.abs(tl.load(weight + h, mask=h < UNITS, other=0.0)), 0)
@@ -108,23 +110,26 @@ def mask_and_bias(
 ):  # fmt: skip
     """Return scores (BM, BN) of the queries m and keys n to base 2, minus infinity where a pair is forbidden.
 
-    scores: of the slab, to be multiplied by `unscale`. key_bias: (batch, columns), at least minus infinity. bias,
-    allowed: operands with the strides of queries and keys, 0 where they are shared. m0, n0: the first query and key.
+    scores: those of the slab, to be multiplied by `unscale`.
+    m0, n0: the first query and key.
+    key_bias: (batch, columns); it may be minus infinity.
+    bias, allowed: operands with the strides of queries and keys, 0 where they are shared.
     """
     scores *= unscale
-    real = n < keys
+    in_bounds = n < keys
     if HAS_KEY_BIAS:
         # Do not add minus infinity: a masked key may hold anything, and its score may be NaN.
-        own = tl.load(batch_pointer(key_bias, batch, inner) + n, mask=real, other=0.0)[None, :]
-        scores = tl.where(own == -INFINITY, -INFINITY, scores + own)
+        added = tl.load(batch_pointer(key_bias, batch, inner) + n, mask=in_bounds, other=0.0)[None, :]
+        scores = tl.where(added == -INFINITY, -INFINITY, scores + added)
     if HAS_BIAS:
-        at = batch_pointer(bias, batch, inner) + m.to(tl.int64)[:, None] * bias[3] + n.to(tl.int64)[None, :] * bias[4]
-        scores += tl.load(at, mask=real[None, :], other=0.0).to(tl.float32)
-    scores = tl.where(real[None, :], scores * LOG2E, -INFINITY)
+        pointers = batch_pointer(bias, batch, inner) + m.to(tl.int64)[:, None] * bias[3]
+        pointers += n.to(tl.int64)[None, :] * bias[4]
+        scores += tl.load(pointers, mask=in_bounds[None, :], other=0.0).to(tl.float32)
+    scores = tl.where(in_bounds[None, :], scores * LOG2E, -INFINITY)
     if HAS_MASK:
-        at = batch_pointer(allowed, batch, inner) + m.to(tl.int64)[:, None] * allowed[3]
-        at += n.to(tl.int64)[None, :] * allowed[4]
-        scores = tl.where(tl.load(at, mask=real[None, :], other=0) != 0, scores, -INFINITY)
+        pointers = batch_pointer(allowed, batch, inner) + m.to(tl.int64)[:, None] * allowed[3]
+        pointers += n.to(tl.int64)[None, :] * allowed[4]
+        scores = tl.where(tl.load(pointers, mask=in_bounds[None, :], other=0) != 0, scores, -INFINITY)
     if HAS_BAND:
         if cuts_band(n0 - (m0 + BM - 1), n0 + BN - 1 - m0, band):
             scores = tl.where(in_band(n[None, :] - m[:, None], band), scores, -INFINITY)
@@ -138,8 +143,8 @@ def dropout_mask(seed, dropout, m, n, batch, queries, keys):
     seed: a pointer to seeds, and how many batch elements share each of them.
     """
     element = batch % seed[1]
-    place = (element.to(tl.int64) * queries + m.to(tl.int64))[:, None] * keys + n.to(tl.int64)[None, :]
-    return tl.where(tl.rand(tl.load(seed[0] + batch // seed[1]), place) >= dropout, 1.0 / (1.0 - dropout), 0.0)
+    pair = (element.to(tl.int64) * queries + m.to(tl.int64))[:, None] * keys + n.to(tl.int64)[None, :]
+    return tl.where(tl.rand(tl.load(seed[0] + batch // seed[1]), pair) >= dropout, 1.0 / (1.0 - dropout), 0.0)
 
 
 # --- Forward ---------------------------------------------------------------------------------------------------
@@ -159,35 +164,37 @@ def pool(
     Args:
         folded: the problem.
         slab: the slab.
-        scores: (elements, rows, columns).
+        scores: (num_batch, rows, columns).
         query_bias: added to the scores of each query, (outer or 1, inner or 1, padded queries).
         key_bias: added to the scores of each key, (outer or 1, inner or 1, padded keys).
         output: (batch, queries, value_dim), contiguous.
         log_mass: (batch, queries), contiguous.
     """
-    tile = POOL_TILES[folded.rank > 0]
-    blocks, chunks = cdiv(slab.rows, tile.queries), cdiv(folded.value.shape[-1], _value_tile(folded))
+    tile = POOL_TILES.of(folded.rank)
+    blocks, chunks = cdiv(slab.rows, tile.queries), cdiv(folded.value.shape[-1], _value_block(folded))
     launch(
-        pool_scores, slab.elements * blocks * chunks,
+        pool_scores, slab.num_batch * blocks * chunks,
         scores, output=output, log_mass=log_mass, first_batch=slab.first_batch, first_row=slab.first_row,
         rows=slab.rows, columns=scores.shape[-1], blocks=blocks, chunks=chunks, tile=tile,
-        **_common(folded, query_bias, key_bias),
+        **_pair_arguments(folded, query_bias, key_bias),
     )  # fmt: skip
 
 
 @triton.jit
 def pool_scores(
-    slab, value, weight, key_bias, query_bias, bias, allowed, seed, output, log_mass,
+    slab_scores, value, weight, key_bias, query_bias, bias, allowed, seed, output, log_mass,
     first_batch, first_row, inner, queries, keys, rows, columns, blocks, chunks, dropout, band,
     LIFTED: tl.constexpr, HAS_KEY_BIAS: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_MASK: tl.constexpr,
     HAS_BAND: tl.constexpr, HAS_DROPOUT: tl.constexpr, UNITS: tl.constexpr, PADDED: tl.constexpr,
     VALUE_DIM: tl.constexpr, BV: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """Pool BV of the values for BM queries of a slab (elements, rows, columns).
+    """Pool BV of the values for BM queries of a slab.
 
+    slab_scores: (num_batch, rows, columns).
+    output: (batch, queries, VALUE_DIM).
+    log_mass: (batch, queries).
     LIFTED: the scores of the slab are scaled by `weight_scale`, and query_bias (batch, columns) is the part that
-    depends on the query alone; only log_mass depends on it. output: (batch, queries, VALUE_DIM); log_mass: (batch,
-    queries).
+        depends on the query alone; only log_mass depends on it.
     """
     chunk = tl.program_id(0) % chunks
     element, block = tl.program_id(0) // chunks // blocks, tl.program_id(0) // chunks % blocks
@@ -195,16 +202,16 @@ def pool_scores(
     m0 = first_row + block * BM
     m = m0 + tl.arange(0, BM)
     # Offsets inside an element of the slab, and inside a tile of values, fit into 32 bits.
-    slab += element.to(tl.int64) * rows * columns
-    at = (block * BM + tl.arange(0, BM))[:, None] * columns + tl.arange(0, BN)[None, :]
+    slab_scores += element.to(tl.int64) * rows * columns
+    score_offsets = (block * BM + tl.arange(0, BM))[:, None] * columns + tl.arange(0, BN)[None, :]
     v = chunk * BV + tl.arange(0, BV)
     values = batch_pointer(value, batch, inner)
-    place = tl.arange(0, BN)[:, None] * value[3] + v[None, :] * value[4]
+    value_offsets = tl.arange(0, BN)[:, None] * value[3] + v[None, :] * value[4]
     unscale = 1.0
     if LIFTED:
         unscale = 1.0 / weight_scale(batch_pointer(weight, batch, inner), UNITS, PADDED)
     exists = m < queries
-    inside = tl.minimum(m, queries - 1)
+    clamped_m = tl.minimum(m, queries - 1)
     peak = tl.full([BM], -INFINITY, tl.float32)
     total = tl.zeros([BM], tl.float32)
     pooled = tl.zeros([BM, BV], tl.float32)
@@ -212,8 +219,8 @@ def pool_scores(
     for first in range(begin, end, BN):
         n = first + tl.arange(0, BN)
         scores = mask_and_bias(
-            tl.load(slab + first + at), inside, n, batch, inner, m0, first, keys, unscale, key_bias, bias, allowed,
-            band, HAS_KEY_BIAS, HAS_BIAS, HAS_MASK, HAS_BAND, BM, BN,
+            tl.load(slab_scores + first + score_offsets), clamped_m, n, batch, inner, m0, first, keys, unscale,
+            key_bias, bias, allowed, band, HAS_KEY_BIAS, HAS_BIAS, HAS_MASK, HAS_BAND, BM, BN,
         )  # fmt: skip
         new_peak = tl.maximum(peak, tl.max(scores, 1))
         # A row without any allowed key so far has peak -inf. Measured from 0, its mass stays 0 and nothing is NaN.
@@ -223,32 +230,34 @@ def pool_scores(
         total = total * rescale + tl.sum(mass, 1)
         if HAS_DROPOUT:
             mass *= dropout_mask(seed, dropout, m, n, batch, queries, keys)
-        line = values + tl.cast(first, tl.int64) * value[3]
-        tile = tl.load(line + place, mask=(n < keys)[:, None] & (v < VALUE_DIM)[None, :], other=0.0).to(tl.float32)
+        tile_values = values + tl.cast(first, tl.int64) * value[3]
+        in_bounds = (n < keys)[:, None] & (v < VALUE_DIM)[None, :]
+        tile = tl.load(tile_values + value_offsets, mask=in_bounds, other=0.0).to(tl.float32)
         if LIFTED:
             pooled = pooled * rescale[:, None] + tl.dot(mass, tile, input_precision="tf32")
         else:
-            pooled = pooled * rescale[:, None] + dot_outside(mass, tile)
+            pooled = pooled * rescale[:, None] + twice_dot(mass, tile)
         peak = new_peak
     has_keys = total > 0
-    factor = 1.0 if LIFTED else 0.5
+    factor = 1.0 if LIFTED else 0.5  # halve: see `twice_dot`
     inverse = tl.where(has_keys, factor / tl.where(has_keys, total, 1.0), 0.0)
     row = batch.to(tl.int64) * queries + m
-    to = output + row[:, None] * VALUE_DIM + v[None, :]
-    tl.store(to, (pooled * inverse[:, None]).to(output.dtype.element_ty), mask=exists[:, None] & (v < VALUE_DIM)[None])
+    pointers = output + row[:, None] * VALUE_DIM + v[None, :]
+    in_bounds = exists[:, None] & (v < VALUE_DIM)[None]
+    tl.store(pointers, (pooled * inverse[:, None]).to(output.dtype.element_ty), mask=in_bounds)
     if chunk == 0:
-        result = tl.log(tl.where(has_keys, total, 1.0)) + tl.where(has_keys, peak, 0.0) * LN2
-        result = tl.where(has_keys, result, -INFINITY)
-        result = tl.where(total != total, total, result)
+        log_total = tl.log(tl.where(has_keys, total, 1.0)) + tl.where(has_keys, peak, 0.0) * LN2
+        log_total = tl.where(has_keys, log_total, -INFINITY)
+        log_total = tl.where(total != total, total, log_total)
         if LIFTED:
-            result += tl.load(batch_pointer(query_bias, batch, inner) + m, mask=exists, other=0.0)
-        tl.store(log_mass + row, result, mask=exists)
+            log_total += tl.load(batch_pointer(query_bias, batch, inner) + m, mask=exists, other=0.0)
+        tl.store(log_mass + row, log_total, mask=exists)
 
 
 # --- Backward --------------------------------------------------------------------------------------------------
 
 
-class RowGradients(NamedTuple):
+class QueryTerms(NamedTuple):
     """What the backward pass knows of each query before it reads scores.
 
     Attributes:
@@ -266,9 +275,9 @@ class RowGradients(NamedTuple):
     grad_scale: Tensor
 
 
-def row_gradients(
+def query_terms(
     folded: FoldedProblem, output: Tensor, log_mass: Tensor, d_output: Tensor, d_log_mass: Tensor
-) -> RowGradients:
+) -> QueryTerms:
     """Return what the backward pass knows of each query before it reads scores.
 
     Kernels compute it, because plain operations would be a dozen small launches, which bound a short call.
@@ -287,7 +296,7 @@ def row_gradients(
     launch(
         row_deltas, cdiv(rows, DELTA_ROWS),
         d_output, output, log_mass, d_log_mass, delta, norms, d_mass, rows=rows, VALUE_DIM=value.shape[-1],
-        BV=_value_tile(folded), BR=DELTA_ROWS,
+        BV=_value_block(folded), BR=DELTA_ROWS,
     )  # fmt: skip
     grad_scale = folded.weight.new_ones(1)
     if folded.rank:
@@ -297,7 +306,7 @@ def row_gradients(
             kept=1 - folded.dropout, BLOCK=SCALE_ELEMENTS,
         )  # fmt: skip
     d_output = d_output.reshape(folded.batch_size, folded.queries, -1)
-    return RowGradients(d_output, delta, log_mass, d_mass, grad_scale)
+    return QueryTerms(d_output, delta, log_mass, d_mass, grad_scale)
 
 
 @triton.jit
@@ -310,38 +319,41 @@ def row_deltas(
     d_output, output: (rows, VALUE_DIM); all others: (rows,). The rows are those of all batch elements.
     """
     r = tl.program_id(0) * BR + tl.arange(0, BR)
-    line = r.to(tl.int64)[:, None] * VALUE_DIM
+    row_offsets = r.to(tl.int64)[:, None] * VALUE_DIM
     product, square = tl.zeros([BR], tl.float32), tl.zeros([BR], tl.float32)
     for first in range(0, VALUE_DIM, BV):
         v = first + tl.arange(0, BV)
-        real = (r < rows)[:, None] & (v < VALUE_DIM)[None, :]
-        grad = tl.load(d_output + line + v[None, :], mask=real, other=0.0).to(tl.float32)
-        pooled = tl.load(output + line + v[None, :], mask=real, other=0.0).to(tl.float32)
+        in_bounds = (r < rows)[:, None] & (v < VALUE_DIM)[None, :]
+        grad = tl.load(d_output + row_offsets + v[None, :], mask=in_bounds, other=0.0).to(tl.float32)
+        pooled = tl.load(output + row_offsets + v[None, :], mask=in_bounds, other=0.0).to(tl.float32)
         product += tl.sum(grad * pooled, 1)
         square += tl.sum(grad * grad, 1)
     # The log_mass of a row without keys is minus infinity for any tokens, so it has no gradient.
     has_keys = tl.load(log_mass + r, mask=r < rows, other=0.0) != -INFINITY
-    own = tl.where(has_keys, tl.load(d_log_mass + r, mask=r < rows, other=0.0).to(tl.float32), 0.0)
-    tl.store(delta + r, product - own, mask=r < rows)
+    mass_gradient = tl.where(has_keys, tl.load(d_log_mass + r, mask=r < rows, other=0.0).to(tl.float32), 0.0)
+    tl.store(delta + r, product - mass_gradient, mask=r < rows)
     tl.store(norms + r, tl.sqrt(square), mask=r < rows)
-    tl.store(d_mass + r, own, mask=r < rows)
+    tl.store(d_mass + r, mass_gradient, mask=r < rows)
 
 
 @triton.jit
 def largest_abs(numbers, count, BLOCK: tl.constexpr):
     """Return the largest |number|."""
-    found = tl.zeros([BLOCK], tl.float32)
+    largest = tl.zeros([BLOCK], tl.float32)
     for first in range(0, count, BLOCK):
-        at = first + tl.arange(0, BLOCK)
-        found = tl.maximum(found, tl.abs(tl.load(numbers + at, mask=at < count, other=0.0)))
-    return tl.max(found, 0)
+        index = first + tl.arange(0, BLOCK)
+        largest = tl.maximum(largest, tl.abs(tl.load(numbers + index, mask=index < count, other=0.0)))
+    return tl.max(largest, 0)
 
 
 @triton.jit
 def choose_scale(norms, value_norms, d_mass, grad_scale, rows, tokens, kept, BLOCK: tl.constexpr):
-    """Write the power of two that brings d_scores near to the largest half precision number: at most 2^15.
+    """Write the power of two that brings the bound of |d_scores| into [2^14, 2^15).
 
-    |dS| <= 2 max|dO| max|v| / (1 - dropout) + |dlog_mass|; kept: 1 - dropout. So most of them are far from 0.
+    So few of them are subnormal in float16. The bound is 2 max|dO| max|v| / (1 - dropout) + max|dlog_mass|, or 2^-66
+    if it is smaller.
+
+    kept: 1 - dropout.
     """
     bound = 2.0 * largest_abs(norms, rows, BLOCK) * largest_abs(value_norms, tokens, BLOCK) / kept
     bound = tl.maximum(bound + largest_abs(d_mass, rows, BLOCK), 1.3552527156068805e-20)  # 2^-66
@@ -356,7 +368,7 @@ def gradients(
     scores: Tensor,
     query_bias: Tensor | None,
     key_bias: Tensor | None,
-    rows: RowGradients,
+    terms: QueryTerms,
     d_value: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Return the gradients of a slab's scores, and write or add those of its values.
@@ -364,35 +376,36 @@ def gradients(
     Args:
         folded: the problem.
         slab: the slab.
-        scores: (elements, rows, columns); exact scores may be overwritten.
+        scores: (num_batch, rows, columns); exact scores may be overwritten.
         query_bias: added to the scores of each query, (outer or 1, inner or 1, padded queries).
         key_bias: added to the scores of each key, (outer or 1, inner or 1, padded keys).
-        rows: what is known of the queries.
+        terms: what is known of the queries.
         d_value: (batch, keys, value_dim); the first slab of its batch elements writes it, the others add to it.
 
     Returns:
-        d_scores (elements, rows, columns), times grad_scale in half precision if lifted, and their sums over rows
-        (elements, columns).
+        d_scores (num_batch, rows, columns), times grad_scale in half precision if lifted, and their sums over rows
+        (num_batch, columns).
     """
     is_lifted, columns = folded.rank > 0, scores.shape[-1]
-    tile = GRADIENT_TILES[is_lifted]
-    key_blocks, chunks = columns // tile.keys, cdiv(folded.value.shape[-1], _value_tile(folded))
+    tile = GRADIENT_TILES.of(folded.rank)
+    key_blocks, chunks = columns // tile.keys, cdiv(folded.value.shape[-1], _value_block(folded))
     # Several chunks of values read the same scores, so d_scores can replace the scores only if there is one chunk.
     in_place = chunks == 1 and not is_lifted
     d_scores = scores if in_place else torch.empty_like(scores, dtype=torch.float16 if is_lifted else None)
     # Rows are split among programs if there would be too few programs; each part has its own sum of d_value.
-    parts = max(min(MIN_PROGRAMS // (slab.elements * key_blocks * chunks), slab.rows // tile.queries), 1)
+    parts = max(min(MIN_PROGRAMS // (slab.num_batch * key_blocks * chunks), slab.rows // tile.queries), 1)
     part_rows = cdiv(slab.rows, parts * tile.queries) * tile.queries
-    slab_d_value = d_value[slab.first_batch : slab.first_batch + slab.elements]
+    slab_d_value = d_value[slab.first_batch : slab.first_batch + slab.num_batch]
     is_complete = parts == 1 and slab.first_row == 0
     part_d_value = slab_d_value if is_complete else scores.new_empty(parts, *slab_d_value.shape)
-    sums = scores.new_empty(parts, slab.elements, columns)
+    sums = scores.new_empty(parts, slab.num_batch, columns)
     launch(
-        score_gradients, slab.elements * key_blocks * parts * chunks,
-        scores, d_scores, d_output=rows.d_output, delta=rows.delta, log_mass=rows.log_mass, grad_scale=rows.grad_scale,
-        d_value=part_d_value, sums=sums, first_batch=slab.first_batch, first_row=slab.first_row, rows=slab.rows,
+        score_gradients, slab.num_batch * key_blocks * parts * chunks,
+        scores, d_scores, d_output=terms.d_output, delta=terms.delta, log_mass=terms.log_mass,
+        grad_scale=terms.grad_scale, d_value=part_d_value, sums=sums,
+        first_batch=slab.first_batch, first_row=slab.first_row, rows=slab.rows,
         columns=columns, key_blocks=key_blocks, parts=parts, part_rows=part_rows, chunks=chunks,
-        elements=slab.elements, tile=tile, **_common(folded, query_bias, key_bias),
+        num_batch=slab.num_batch, tile=tile, **_pair_arguments(folded, query_bias, key_bias),
     )  # fmt: skip
     if slab.first_row > 0:
         slab_d_value.add_(part_d_value.sum(0))
@@ -403,19 +416,21 @@ def gradients(
 
 @triton.jit
 def score_gradients(
-    slab, d_scores, value, weight, key_bias, query_bias, bias, allowed, seed, d_output, delta, log_mass, grad_scale,
-    d_value, sums,
+    slab_scores, d_scores, value, weight, key_bias, query_bias, bias, allowed, seed, d_output, delta, log_mass,
+    grad_scale, d_value, sums,
     first_batch, first_row, inner, queries, keys, rows, columns, key_blocks, parts, part_rows, chunks,
-    elements, dropout, band,
+    num_batch, dropout, band,
     LIFTED: tl.constexpr, HAS_KEY_BIAS: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_MASK: tl.constexpr,
     HAS_BAND: tl.constexpr, HAS_DROPOUT: tl.constexpr, UNITS: tl.constexpr, PADDED: tl.constexpr,
     VALUE_DIM: tl.constexpr, BV: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """Compute the d_scores of BN keys for one part of the slab's rows, and what these rows add to BV of the d_value.
 
-    d_scores: (elements, rows, columns), if LIFTED in half precision times grad_scale; 0 for pairs that are forbidden or
-    do not exist. d_value: (parts, elements, keys, VALUE_DIM). sums: (parts, elements, columns), the d_scores summed
-    over the rows of a part.
+    slab_scores: (num_batch, rows, columns), as for `pool_scores`.
+    d_scores: (num_batch, rows, columns), if LIFTED in half precision times grad_scale; 0 for pairs that are forbidden
+        or do not exist.
+    d_value: (parts, num_batch, keys, VALUE_DIM).
+    sums: (parts, num_batch, columns), the d_scores summed over the rows of a part.
     """
     program = tl.program_id(0)
     chunk, program = program % chunks, program // chunks
@@ -426,10 +441,10 @@ def score_gradients(
     n = n0 + tl.arange(0, BN)
     v = chunk * BV + tl.arange(0, BV)
     # Offsets inside an element of the slab, a tile of values and a block of rows fit into 32 bits.
-    slab += element.to(tl.int64) * rows * columns + n0
+    slab_scores += element.to(tl.int64) * rows * columns + n0
     d_scores += element.to(tl.int64) * rows * columns + n0
     values = batch_pointer(value, batch, inner) + n0.to(tl.int64) * value[3]
-    lines = tl.arange(0, BM)
+    tile_rows = tl.arange(0, BM)
     unscale, scale = 1.0, 1.0
     if LIFTED:
         unscale = 1.0 / weight_scale(batch_pointer(weight, batch, inner), UNITS, PADDED)
@@ -440,14 +455,14 @@ def score_gradients(
         m0 = first_row + row
         m = m0 + tl.arange(0, BM)
         exists = m < queries
-        inside = tl.minimum(m, queries - 1)
-        at = (row + lines)[:, None] * columns + tl.arange(0, BN)[None, :]
+        clamped_m = tl.minimum(m, queries - 1)
+        score_offsets = (row + tile_rows)[:, None] * columns + tl.arange(0, BN)[None, :]
         scores = mask_and_bias(
-            tl.load(slab + at), inside, n, batch, inner, m0, n0, keys, unscale, key_bias, bias, allowed, band,
-            HAS_KEY_BIAS, HAS_BIAS, HAS_MASK, HAS_BAND, BM, BN,
+            tl.load(slab_scores + score_offsets), clamped_m, n, batch, inner, m0, n0, keys, unscale, key_bias, bias,
+            allowed, band, HAS_KEY_BIAS, HAS_BIAS, HAS_MASK, HAS_BAND, BM, BN,
         )  # fmt: skip
-        line = batch.to(tl.int64) * queries + m0
-        base = tl.load(log_mass + line + lines, mask=exists, other=0.0)
+        first_query = batch.to(tl.int64) * queries + m0
+        base = tl.load(log_mass + first_query + tile_rows, mask=exists, other=0.0)
         if LIFTED:
             base -= tl.load(batch_pointer(query_bias, batch, inner) + m, mask=exists, other=0.0)
         base = tl.where(base == -INFINITY, 0.0, base) * LOG2E
@@ -455,11 +470,11 @@ def score_gradients(
         d_score = tl.zeros([BM, BN], tl.float32)
         for first in range(0, VALUE_DIM, BV):
             w = first + tl.arange(0, BV)
-            real = (w < VALUE_DIM)[None, :]
-            place = d_output + line * VALUE_DIM + lines[:, None] * VALUE_DIM + w[None, :]
-            grad = tl.load(place, mask=exists[:, None] & real, other=0.0)
-            place = values + tl.arange(0, BN)[:, None] * value[3] + w[None, :] * value[4]
-            tile = tl.load(place, mask=(n < keys)[:, None] & real, other=0.0).to(tl.float32)
+            in_bounds = (w < VALUE_DIM)[None, :]
+            pointers = d_output + first_query * VALUE_DIM + tile_rows[:, None] * VALUE_DIM + w[None, :]
+            grad = tl.load(pointers, mask=exists[:, None] & in_bounds, other=0.0)
+            pointers = values + tl.arange(0, BN)[:, None] * value[3] + w[None, :] * value[4]
+            tile = tl.load(pointers, mask=(n < keys)[:, None] & in_bounds, other=0.0).to(tl.float32)
             if LIFTED:
                 d_score = tl.dot(grad.to(tl.float32), tile.T, d_score, input_precision="tf32")
             else:
@@ -469,19 +484,19 @@ def score_gradients(
             keep = dropout_mask(seed, dropout, m, n, batch, queries, keys)
             d_score *= keep
             kept = weights * keep
-        d_score = (d_score - tl.load(delta + line + lines, mask=exists, other=0.0)[:, None]) * weights
-        place = d_output + line * VALUE_DIM + lines[:, None] * VALUE_DIM + v[None, :]
-        grad = tl.load(place, mask=exists[:, None] & (v < VALUE_DIM)[None, :], other=0.0).to(tl.float32)
+        d_score = (d_score - tl.load(delta + first_query + tile_rows, mask=exists, other=0.0)[:, None]) * weights
+        pointers = d_output + first_query * VALUE_DIM + tile_rows[:, None] * VALUE_DIM + v[None, :]
+        grad = tl.load(pointers, mask=exists[:, None] & (v < VALUE_DIM)[None, :], other=0.0).to(tl.float32)
         if LIFTED:
             pooled = tl.dot(kept.T, grad, pooled, input_precision="tf32")
         else:
-            pooled += dot_outside(kept.T, grad)
+            pooled += twice_dot(kept.T, grad)
         if chunk == 0:
             summed += tl.sum(d_score, 0)
-            tl.store(d_scores + at, (d_score * scale).to(d_scores.dtype.element_ty))
-    own = (part.to(tl.int64) * elements + element) * keys + n
-    to = d_value + own[:, None] * VALUE_DIM + v[None, :]
-    factor = 1.0 if LIFTED else 0.5
-    tl.store(to, pooled * factor, mask=(n < keys)[:, None] & (v < VALUE_DIM)[None, :])
+            tl.store(d_scores + score_offsets, (d_score * scale).to(d_scores.dtype.element_ty))
+    key_rows = (part.to(tl.int64) * num_batch + element) * keys + n
+    pointers = d_value + key_rows[:, None] * VALUE_DIM + v[None, :]
+    factor = 1.0 if LIFTED else 0.5  # halve: see `twice_dot`
+    tl.store(pointers, pooled * factor, mask=(n < keys)[:, None] & (v < VALUE_DIM)[None, :])
     if chunk == 0:
-        tl.store(sums + (part.to(tl.int64) * elements + element) * columns + n, summed * scale)
+        tl.store(sums + (part.to(tl.int64) * num_batch + element) * columns + n, summed * scale)

@@ -1,4 +1,4 @@
-"""Scores of distance on a GPU (eq. 4 to 6): which kernels run, forward and backward.
+"""Distance scores on a GPU (eq. 4 to 6): which kernels run, forward and backward.
 
 This module does not import Triton; the modules with kernels are imported by the first call that runs one. No step waits
 for the GPU.
@@ -7,64 +7,71 @@ for the GPU.
 import torch
 from torch import Tensor
 
-from regard.backends.base import Problem
-from regard.backends.custom_op import Gradients, Kernels, Needs, Operator, Saved, Shapes
+from regard.backends.base import Problem, full_precision
+from regard.backends.custom_op import ForwardResults, Gradients, Kernels, Needs, Operator, Shapes
 from regard.backends.encoding import Options, batch_of
-from regard.backends.triton.distance.inputs import Inputs, Rows, prepare
+from regard.backends.triton.distance.inputs import (
+    MAX_NARROW_DIM,
+    MAX_NARROW_VALUE_DIM,
+    ROW_STATS,
+    BackwardRows,
+    Inputs,
+    KernelResults,
+    prepare,
+)
 from regard.backends.triton.launch import empty_float32, unfold
 from regard.scores.kernels import SquaredExponential
 
 
-def _forward(problem: Problem, options: Options) -> Saved:
-    """Return output, log_mass, and peak, inverse mass and redo flag of each row, (*batch, queries, 3)."""
+def _forward(problem: Problem, options: Options) -> ForwardResults:
+    """Return output, log_mass and row_stats (*batch, queries, 3), see `inputs.ROW_STATS`."""
     from regard.backends.triton.distance import narrow, tiled_forward
 
     del options
-    inputs = prepare(problem)
-    shape = *inputs.batch, inputs.queries
-    output = empty_float32(problem.value, *shape, inputs.value_dim)
-    log_mass, row_stats = empty_float32(output, *shape), empty_float32(output, *shape, 3)
-    results = output, log_mass, row_stats
-    with torch.cuda.device_of(output):
+    with full_precision(problem.value.device), torch.cuda.device_of(problem.value):
+        inputs = prepare(problem)
+        shape = *inputs.batch, inputs.queries
+        output = empty_float32(problem.value, *shape, inputs.value_dim)
+        results = KernelResults(output, empty_float32(output, *shape), empty_float32(output, *shape, len(ROW_STATS)))
         if _is_narrow(inputs):
             narrow.forward(inputs, results)
-            # The mass of a compact kernel is 0 or far above the smallest float32, unless a bias makes it smaller, so
-            # no row is computed again.
-            if not inputs.kernel.is_compact or inputs.bias is not None:
+            # A boxcar without a bias flags no row: its mass is a number of keys, and it squares no width.
+            if inputs.kernel.name != "boxcar" or inputs.bias is not None:
                 tiled_forward.forward_by_differences(inputs, results, only_flagged=True)
         elif _can_use_products(inputs):
             tiled_forward.forward_by_products(inputs, results)
             tiled_forward.forward_by_differences(inputs, results, only_flagged=True)
         else:
             tiled_forward.forward_by_differences(inputs, results, only_flagged=False)
-    if inputs.bias_maximum is not None:
-        log_mass = log_mass + inputs.bias_maximum.squeeze(-1)
-    return output.to(problem.value.dtype), log_mass, row_stats
+        log_mass = results.log_mass
+        if inputs.bias_maximum is not None:
+            log_mass = log_mass + inputs.bias_maximum.squeeze(-1)
+        return output.to(problem.value.dtype), log_mass, results.row_stats
 
 
 def _kept_shapes(problem: Problem, options: Options) -> Shapes:
     del options
-    return [(*batch_of(problem), problem.queries, 3)]
+    return [(*batch_of(problem), problem.queries, len(ROW_STATS))]
 
 
 def _backward(
-    problem: Problem, options: Options, saved: Saved, d_output: Tensor, d_log_mass: Tensor, needs: Needs
+    problem: Problem, options: Options, saved: ForwardResults, d_output: Tensor, d_log_mass: Tensor, needs: Needs
 ) -> Gradients:
     from regard.backends.triton.distance import narrow, tiled_backward
 
     del options
-    inputs = prepare(problem)
     output, _, row_stats = saved
-    per_row = d_output, d_log_mass.unsqueeze(-1), output, row_stats
-    rows = Rows(*(x.reshape(inputs.outer, inputs.inner, *x.shape[-2:]) for x in per_row))
     needs_query, needs_key, needs_width = needs.pair
     for_queries, for_keys = needs_query or needs_width, needs_key or needs.value or needs.bias
-    with torch.cuda.device_of(output):
+    with full_precision(output.device), torch.cuda.device_of(output):
+        inputs = prepare(problem)
+        tensors = d_output, d_log_mass.unsqueeze(-1), output, row_stats
+        per_query = BackwardRows(*(x.reshape(inputs.outer, inputs.inner, *x.shape[-2:]) for x in tensors))
         if _is_narrow(inputs):
-            found = narrow.backward(inputs, rows, for_queries=for_queries, for_keys=for_keys)
+            found = narrow.backward(inputs, per_query, for_queries=for_queries, for_keys=for_keys)
         else:
             found = tiled_backward.backward(
-                inputs, rows, by_products=_can_use_products(inputs), for_queries=for_queries, for_keys=for_keys
+                inputs, per_query, by_products=_can_use_products(inputs), for_queries=for_queries, for_keys=for_keys
             )
 
     def unfolded(grad: Tensor | None, source: Tensor | None, is_needed: bool) -> Tensor | None:
@@ -82,9 +89,7 @@ def _backward(
 
 def _is_narrow(inputs: Inputs) -> bool:
     """Return whether the kernels for few dimensions and few values run."""
-    from regard.backends.triton.distance.narrow import MAX_DIM, MAX_VALUE_DIM
-
-    return inputs.dim <= MAX_DIM and inputs.value_dim <= MAX_VALUE_DIM
+    return inputs.dim <= MAX_NARROW_DIM and inputs.value_dim <= MAX_NARROW_VALUE_DIM
 
 
 def _can_use_products(inputs: Inputs) -> bool:
@@ -92,9 +97,7 @@ def _can_use_products(inputs: Inputs) -> bool:
 
     Only for squared exponentials, because a Laplacian near 0 would take the square root of the rounding error.
     """
-    from regard.backends.triton.distance.narrow import MAX_DIM
-
-    return inputs.dim > MAX_DIM and isinstance(inputs.kernel, SquaredExponential)
+    return inputs.dim > MAX_NARROW_DIM and isinstance(inputs.kernel, SquaredExponential)
 
 
 OPERATOR = Operator(

@@ -1,4 +1,4 @@
-"""The tensors of a problem as the kernels of distances read them."""
+"""The tensors of a problem as the kernels of distances read and write them, and the limits of the narrow kernels."""
 
 import math
 from typing import Any, NamedTuple
@@ -19,6 +19,15 @@ from regard.backends.triton.launch import (
 from regard.scores.distance import DistancePair
 from regard.scores.kernels import Kernel
 
+# Up to these sizes the kernels of `narrow` run: a thread keeps the dimensions and values of a token in registers.
+MAX_NARROW_DIM = 16
+MAX_NARROW_VALUE_DIM = 8
+# The columns of row_stats, (*batch, queries, 3), which the forward kernels write for each query:
+# - peak: the number that is subtracted from all scores to base 2 before exp2: the largest score, or 0;
+# - inverse mass: 1 over the sum of exp2(score - peak), or 0 if this mass is 0;
+# - redo: 1 if `tiled_forward.difference_forward` has to compute the row again, else 0.
+ROW_STATS = ("peak", "inverse mass", "redo")
+
 
 class Inputs(NamedTuple):
     """A problem with two batch axes.
@@ -27,7 +36,7 @@ class Inputs(NamedTuple):
         query: (outer or 1, inner or 1, queries, dim), with the dtype and strides of the caller.
         key: (outer or 1, inner or 1, keys, dim), likewise.
         value: (outer or 1, inner or 1, keys, value_dim), likewise.
-        width: (outer or 1, inner or 1, padded queries or 1); for a boxcar its `squared_limit`.
+        width: the bandwidths, (outer or 1, inner or 1, padded queries or 1); for a boxcar their `squared_limit`.
         bias: (outer or 1, inner or 1, padded keys), to base 2 and at most 0; None without bias and key masks.
         bias_maximum: the maximum over the keys, which is subtracted from the bias, (*batch or 1, 1, 1), to base e.
         batch: the batch shape of the problem, which is folded into the axes `outer` and `inner`.
@@ -78,8 +87,8 @@ class Inputs(NamedTuple):
         """Return the bias, or another tensor if there is none, because a kernel needs a pointer in any case."""
         return dummy if self.bias is None else self.bias
 
-    def common(self) -> dict[str, Any]:
-        """Return the arguments that all kernels over pairs have."""
+    def pair_arguments(self) -> dict[str, Any]:
+        """Return the arguments that all kernels over pairs of a query and a key have."""
         return {
             "inner": self.inner,
             "queries": self.queries,
@@ -96,29 +105,43 @@ class Inputs(NamedTuple):
         """Return the lengths of transposed queries and keys, arguments of all backward kernels over pairs."""
         return {"padded_queries": padded_length(self.queries), "padded_keys": padded_length(self.keys)}
 
-    def empty_for_queries(self, rows: int) -> Tensor:
-        """Return float32 memory for numbers of each query, (outer, inner, rows, padded queries)."""
-        return empty_float32(self.query, self.outer, self.inner, rows, padded_length(self.queries))
+    def empty_for_queries(self, count: int) -> Tensor:
+        """Return float32 memory for `count` numbers of each query, (outer, inner, count, padded queries)."""
+        return empty_float32(self.query, self.outer, self.inner, count, padded_length(self.queries))
 
-    def empty_for_keys(self, rows: int) -> Tensor:
-        """Return float32 memory for numbers of each key, (outer, inner, rows, padded keys)."""
-        return empty_float32(self.query, self.outer, self.inner, rows, padded_length(self.keys))
+    def empty_for_keys(self, count: int) -> Tensor:
+        """Return float32 memory for `count` numbers of each key, (outer, inner, count, padded keys)."""
+        return empty_float32(self.query, self.outer, self.inner, count, padded_length(self.keys))
 
 
-class Rows(NamedTuple):
-    """What the backward kernels get for each query.
+class KernelResults(NamedTuple):
+    """The memory that the forward kernels write, in float32.
+
+    Attributes:
+        output: (*batch, queries, value_dim).
+        log_mass: (*batch, queries).
+        row_stats: (*batch, queries, 3), see `ROW_STATS`.
+    """
+
+    output: Tensor
+    log_mass: Tensor
+    row_stats: Tensor
+
+
+class BackwardRows(NamedTuple):
+    """What the backward kernels read for each query.
 
     Attributes:
         d_output: (outer, inner, queries, value_dim).
         d_log_mass: (outer, inner, queries, 1).
         output: (outer, inner, queries, value_dim).
-        stats: peak, inverse mass and redo flag of each query, (outer, inner, queries, 3).
+        row_stats: (outer, inner, queries, 3), see `ROW_STATS`.
     """
 
     d_output: Tensor
     d_log_mass: Tensor
     output: Tensor
-    stats: Tensor
+    row_stats: Tensor
 
 
 def prepare(problem: Problem) -> Inputs:
@@ -133,7 +156,7 @@ def prepare(problem: Problem) -> Inputs:
     if bias is not None:
         bias = bias.float()
         maximum = _bias_maximum(bias)
-        # exp2 of a bias to base 2 is at most 1.
+        # Subtract the maximum, so that exp2(bias) is at most 1.
         bias = (bias - maximum).mul_(math.log2(math.e))
         tensors.append(bias.expand(*bias.shape[:-1], keys))
     folded = fold(batch, tensors)
@@ -164,12 +187,12 @@ def squared_limit(width: Tensor, dtype: torch.dtype) -> Tensor:
     width = width.to(dtype)
     if dtype != torch.float32:
         above = (width.view(torch.int16) + 1).view(dtype)
-        # The largest float32 that is rounded to the width.
+        # Round half the way to the next number; if that rounds up, take the float32 below it.
         middle = (width.float() + above.float()) / 2
-        is_inside = middle.to(dtype) == width
-        width = torch.where(is_inside, middle, torch.nextafter(middle, middle.new_zeros(())))
-    # The middle between this width and the next one has 25 bits and its square 50, so the square is exact in float64,
-    # and it is never a float32.
+        rounds_to_width = middle.to(dtype) == width
+        width = torch.where(rounds_to_width, middle, torch.nextafter(middle, middle.new_zeros(())))
+    # The middle between this width and the next float32 has 25 bits and its square 50. So the square is exact in
+    # float64 and never a float32, so no float32 square root can tie.
     above = torch.nextafter(width, width.new_full((), math.inf))
     square = ((width.double() + above.double()) / 2).square()
     limit = square.float()

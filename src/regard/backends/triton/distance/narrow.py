@@ -2,8 +2,8 @@
 
 The forward kernel needs no running maximum, because a log-kernel is at most 0 and so is the bias. It flags a row for
 `tiled_forward.difference_forward` if the mass is so small that terms may have been lost, if the mass is NaN, or if the
-width cannot be squared. For compact kernels without a bias it checks the width only, because their mass is 0 or far
-above the smallest float32.
+square of the width is not a normal number. For compact kernels without a bias it checks the width only, because their
+mass is 0 or far above the smallest float32. A boxcar squares no width, so without a bias it flags no row.
 
 With weights P, the gradient of the scores is dS = P (dO v' - delta), where delta = dO'o - dlog_mass. The backward
 kernels recompute P from peak and inverse mass of each row; dO v' - delta is their `d_weight`. There is one kernel for
@@ -12,29 +12,29 @@ queries and one for keys, so each sum has one owner and the result is determinis
 # ruff: noqa: N803, RUF005, SIM102 - Triton: capital names for constants, tuples by +, no `and` with a constant
 
 import math
-from collections.abc import Sequence
 
 import torch
 import triton
 import triton.language as tl
-from torch import Tensor
 
 from regard.backends.custom_op import Gradients
-from regard.backends.triton.distance.inputs import Inputs, Rows
+from regard.backends.triton.distance.inputs import BackwardRows, Inputs, KernelResults
 from regard.backends.triton.distance.profiles import (
-    exponent_scale,
+    MAX_SCALE,
+    MIN_MASS,
     kernel_value,
     per_squared_distance,
-    row_scale,
+    row_parameter,
+    squared_factor,
     weight_and_slope,
 )
 from regard.backends.triton.launch import (
     Tile,
-    batch_strides,
+    batch_operand,
     cdiv,
     launch,
     pick_tile,
-    token_strides,
+    token_operand,
     transposed,
 )
 from regard.backends.triton.primitives import (
@@ -47,37 +47,23 @@ from regard.backends.triton.primitives import (
     row_pointer,
 )
 
-# Up to these sizes a thread keeps the dimensions and values of a token in registers.
-MAX_DIM = 16
-MAX_VALUE_DIM = 8
 # The largest tile that fills the GPU is used. `python -m benchmarks.tiles` measures the tiles on a GPU.
 FORWARD_TILES = (Tile(256, 64, 4), Tile(128, 64, 4))
 BACKWARD_TILES = (Tile(256, 8, 4), Tile(128, 8, 4))
-
-# Terms below 2^-126 become 0. The sum of 2^40 such terms is negligible beside this mass.
-MIN_MASS = tl.constexpr(2.0**-60)
-# A scale and its inverse up to this number have squares that are normal numbers.
-MAX_SCALE = tl.constexpr(2.0**40)
 
 
 # --- Forward ---------------------------------------------------------------------------------------------------
 
 
-def forward(inputs: Inputs, results: Sequence[Tensor]) -> None:
-    """Write output, log_mass and row_stats.
-
-    Args:
-        inputs: the problem.
-        results: output (*batch, queries, value_dim), log_mass (*batch, queries) and row_stats (*batch, queries, 3), all
-            float32.
-    """
+def forward(inputs: Inputs, results: KernelResults) -> None:
+    """Write the results of a problem."""
     key, value = transposed(inputs.key, math.inf), transposed(inputs.value, 0.0)
     tile = pick_tile(FORWARD_TILES, inputs.queries, inputs.batch_size)
     blocks = cdiv(inputs.queries, tile.queries)
     launch(
         narrow_forward, blocks * inputs.batch_size,
-        token_strides(inputs.query), batch_strides(key), batch_strides(inputs.width), batch_strides(value),
-        batch_strides(inputs.bias_or_dummy(key)), *results, **inputs.common(), padded_keys=key.shape[-1],
+        token_operand(inputs.query), batch_operand(key), batch_operand(inputs.width), batch_operand(value),
+        batch_operand(inputs.bias_or_dummy(key)), *results, **inputs.pair_arguments(), padded_keys=key.shape[-1],
         blocks=blocks, VALUE_DIM=inputs.value_dim, COMPACT=inputs.kernel.is_compact, tile=tile,
     )  # fmt: skip
 
@@ -91,21 +77,21 @@ def narrow_forward(
 ):  # fmt: skip
     """Write output, log_mass and row_stats of BM queries.
 
-    key, value: transposed; keys beyond the last one are infinite.
-    row_stats: peak, inverse mass and redo flag of each query.
+    key, value: transposed; keys beyond the last one are infinite. row_stats: see `inputs.ROW_STATS`.
     """
     batch, block = tl.program_id(0) // blocks, tl.program_id(0) % blocks
     m = block * BM + tl.arange(0, BM)
     n = tl.arange(0, BN)
     exists = m < queries
-    rows, key = batch_pointer(query, batch, inner) + m.to(tl.int64) * query[3], batch_pointer(key, batch, inner)
+    query_tokens = batch_pointer(query, batch, inner) + m.to(tl.int64) * query[3]
+    key = batch_pointer(key, batch, inner)
     value, bias = batch_pointer(value, batch, inner), batch_pointer(bias, batch, inner)
     width = batch_pointer(width, batch, inner)
-    scale = row_scale(width, m, queries, PROFILE, PER_QUERY, BM)
-    factor = exponent_scale(scale, PROFILE)
+    scale = row_parameter(width, m, queries, PROFILE, PER_QUERY, BM)
+    factor = squared_factor(scale, PROFILE)
     q = ()
     for d in tl.static_range(DIM):
-        q = q + (tl.load(rows + d * query[4], mask=exists, other=0.0).to(tl.float32),)
+        q = q + (tl.load(query_tokens + d * query[4], mask=exists, other=0.0).to(tl.float32),)
     weighted_sums = ()
     for _ in tl.static_range(VALUE_DIM):
         weighted_sums = weighted_sums + (tl.zeros([BM], tl.float32),)
@@ -119,7 +105,7 @@ def narrow_forward(
             squared = tl.fma(difference, difference, squared)
         key_bias = tl.load(bias + first + n) if HAS_BIAS else tl.zeros([BN], tl.float32)
         mass = kernel_value(squared, factor[None, :], key_bias[:, None], PROFILE)
-        if COMPACT and not HAS_BIAS:  # these rows are not computed again, so infinite queries need the mask here
+        if COMPACT and not HAS_BIAS:  # a mass of NaN is not flagged, so infinite queries need the mask here
             if first + BN > keys:
                 mass = tl.where((first + n < keys)[:, None], mass, 0.0)
         if HAS_BAND:
@@ -133,37 +119,38 @@ def narrow_forward(
         weighted_sums = new_sums
     redo = ~(total >= MIN_MASS)  # True for NaN
     if COMPACT and not HAS_BIAS:
-        redo = total < 0.0  # False: the mass of a compact kernel without bias is 0, or far above MIN_MASS
+        # False for every row: without a bias the mass of a compact kernel is 0 or far above MIN_MASS.
+        redo = total < 0.0
     if PROFILE != "boxcar":
         redo |= (scale > MAX_SCALE) | (scale < 1 / MAX_SCALE)
     inverse = tl.where(total > 0, 1.0 / tl.where(total > 0, total, 1.0), 0.0)
-    at = batch.to(tl.int64) * queries + m
+    row = batch.to(tl.int64) * queries + m
     for v in tl.static_range(VALUE_DIM):
-        tl.store(output + at * VALUE_DIM + v, weighted_sums[v] * inverse, mask=exists)
-    tl.store(log_mass + at, tl.log(total), mask=exists)
-    tl.store(row_stats + at * 3, tl.zeros([BM], tl.float32), mask=exists)
-    tl.store(row_stats + at * 3 + 1, inverse, mask=exists)
-    tl.store(row_stats + at * 3 + 2, redo.to(tl.float32), mask=exists)
+        tl.store(output + row * VALUE_DIM + v, weighted_sums[v] * inverse, mask=exists)
+    tl.store(log_mass + row, tl.log(total), mask=exists)
+    tl.store(row_stats + row * 3, tl.zeros([BM], tl.float32), mask=exists)
+    tl.store(row_stats + row * 3 + 1, inverse, mask=exists)
+    tl.store(row_stats + row * 3 + 2, redo.to(tl.float32), mask=exists)
 
 
 # --- Backward --------------------------------------------------------------------------------------------------
 
 
-def backward(inputs: Inputs, rows: Rows, *, for_queries: bool, for_keys: bool) -> Gradients:
+def backward(inputs: Inputs, per_query: BackwardRows, *, for_queries: bool, for_keys: bool) -> Gradients:
     """Return the gradients, each (outer, inner, tokens, dim); the gradient of the bias is (outer, inner, 1, keys).
 
     Args:
         inputs: the problem.
-        rows: what is known of each query.
+        per_query: what is known of each query.
         for_queries: whether to compute the gradients of query and width.
         for_keys: whether to compute the gradients of key, value and bias.
     """
     query, key, value = transposed(inputs.query, 0.0), transposed(inputs.key, math.inf), transposed(inputs.value, 0.0)
-    delta = (rows.d_output.float() * rows.output.float()).sum(-1, keepdim=True) - rows.d_log_mass
-    row_terms = transposed(torch.cat([rows.stats[..., :2], delta], -1), 0.0)
-    operands = [batch_strides(x) for x in (query, key, inputs.width, value, inputs.bias_or_dummy(key))]
-    operands += [transposed(rows.d_output, 0.0), row_terms]
-    settings = inputs.common() | inputs.padded_lengths() | {"VALUE_DIM": inputs.value_dim}
+    delta = (per_query.d_output.float() * per_query.output.float()).sum(-1, keepdim=True) - per_query.d_log_mass
+    row_terms = transposed(torch.cat([per_query.row_stats[..., :2], delta], -1), 0.0)
+    operands = [batch_operand(x) for x in (query, key, inputs.width, value, inputs.bias_or_dummy(key))]
+    operands += [transposed(per_query.d_output, 0.0), row_terms]
+    arguments = inputs.pair_arguments() | inputs.padded_lengths() | {"VALUE_DIM": inputs.value_dim}
     d_query = d_width = d_key = d_value = d_bias = None
     if for_queries:
         d_query, d_width = inputs.empty_for_queries(inputs.dim), inputs.empty_for_queries(1)
@@ -171,7 +158,7 @@ def backward(inputs: Inputs, rows: Rows, *, for_queries: bool, for_keys: bool) -
         blocks = cdiv(inputs.queries, tile.queries)
         launch(
             narrow_query_gradients, blocks * inputs.batch_size, *operands, d_query, d_width,
-            **settings, blocks=blocks, tile=tile,
+            **arguments, blocks=blocks, tile=tile,
         )  # fmt: skip
         d_query, d_width = (x[..., : inputs.queries].mT for x in (d_query, d_width))
     if for_keys:
@@ -182,7 +169,7 @@ def backward(inputs: Inputs, rows: Rows, *, for_queries: bool, for_keys: bool) -
         blocks = cdiv(inputs.keys, tile.keys)
         launch(
             narrow_key_gradients, blocks * inputs.batch_size, *operands, d_key, d_value, d_bias,
-            **settings, blocks=blocks, tile=tile,
+            **arguments, blocks=blocks, tile=tile,
         )  # fmt: skip
         d_key, d_value, d_bias = (
             d_key[..., : inputs.keys].mT,
@@ -210,7 +197,7 @@ def narrow_query_gradients(
     query, key = batch_pointer(query, batch, inner), batch_pointer(key, batch, inner)
     value, bias = batch_pointer(value, batch, inner), batch_pointer(bias, batch, inner)
     width = batch_pointer(width, batch, inner)
-    scale = row_scale(width, m, queries, PROFILE, PER_QUERY, BM)
+    scale = row_parameter(width, m, queries, PROFILE, PER_QUERY, BM)
     row_terms += batch * 3 * padded_queries
     peak = tl.load(row_terms + m, mask=exists, other=0.0)
     inverse = tl.load(row_pointer(row_terms, 1, padded_queries) + m, mask=exists, other=0.0)
@@ -221,8 +208,8 @@ def narrow_query_gradients(
         d_q = d_q + (tl.zeros([BM], tl.float32),)
     d_o = ()
     for v in tl.static_range(VALUE_DIM):
-        place = row_pointer(d_output, batch * VALUE_DIM + v, padded_queries) + m
-        d_o = d_o + (tl.load(place, mask=exists, other=0.0),)
+        pointers = row_pointer(d_output, batch * VALUE_DIM + v, padded_queries) + m
+        d_o = d_o + (tl.load(pointers, mask=exists, other=0.0),)
     width_sum = tl.zeros([BM], tl.float32)
     begin, end = key_range(block * BM, block * BM + BM - 1, keys, band, BN, HAS_BAND)
     for first in range(begin, end, BN):
@@ -251,8 +238,8 @@ def narrow_query_gradients(
         d_q = new_d_q
     tl.store(d_width + batch * padded_queries + m, -2.0 * width_sum * inverse * scale, mask=exists)
     for d in tl.static_range(DIM):
-        total = per_squared_distance(2.0 * d_q[d] * inverse, scale, PROFILE)
-        tl.store(row_pointer(d_query, batch * DIM + d, padded_queries) + m, total, mask=exists)
+        gradient = per_squared_distance(2.0 * d_q[d] * inverse, scale, PROFILE)
+        tl.store(row_pointer(d_query, batch * DIM + d, padded_queries) + m, gradient, mask=exists)
 
 
 @triton.jit(do_not_specialize=UNSPECIALIZED)
@@ -286,7 +273,7 @@ def narrow_key_gradients(
     begin, end = query_range(block * BN, block * BN + BN - 1, queries, band, BM, HAS_BAND)
     for first in range(begin, end, BM):
         m = first + tl.arange(0, BM)
-        scale = row_scale(width, m, queries, PROFILE, PER_QUERY, BM)
+        scale = row_parameter(width, m, queries, PROFILE, PER_QUERY, BM)
         peak = tl.load(row_terms + m)
         inverse = tl.load(row_pointer(row_terms, 1, padded_queries) + m)
         delta = tl.load(row_pointer(row_terms, 2, padded_queries) + m)

@@ -1,8 +1,13 @@
 """The radial kernels f inside Triton kernels: value, logarithm, weight and slope from squared distances (eq. 5).
 
-PROFILE is the name of a radial kernel (`scores/kernels.py`). The width of a row is given by one number, its
-`row_scale`: 1 / width, or for a boxcar the largest squared distance inside the support. Logarithms are to base 2, for
-which a GPU has an instruction.
+PROFILE is the name of a radial kernel (`scores/kernels.py`). Logarithms are to base 2, for which a GPU has an
+instruction. Three numbers give the width of a row:
+
+                                all but the boxcar                        boxcar
+    width in `inputs.Inputs`    the width                                 the largest squared distance inside
+    scale, by `row_parameter`   1 / width                                 the same
+    factor, by `squared_factor` 1 / width^2, times a number that makes    the same
+                                the score of an exponential base 2
 
 A NaN distance gives a NaN value and a NaN logarithm. All conditions test whether a pair is outside the support, which
 is False for NaN.
@@ -15,11 +20,15 @@ import triton.language as tl
 from regard.backends.triton.primitives import INFINITY, LOG2E
 
 HALF_PI = tl.constexpr(1.5707963267948966)
+# Terms below 2^-126 become 0. The sum of 2^40 such terms is negligible beside this mass.
+MIN_MASS = tl.constexpr(2.0**-60)
+# A scale between 1 / MAX_SCALE and MAX_SCALE has a square that is a normal number, as `squared_factor` needs.
+MAX_SCALE = tl.constexpr(2.0**40)
 
 
 @triton.jit
-def row_scale(width, m, queries, PROFILE: tl.constexpr, PER_QUERY: tl.constexpr, BM: tl.constexpr):
-    """Return 1 / width for BM rows; for a boxcar the number that is stored as its width, unchanged."""
+def row_parameter(width, m, queries, PROFILE: tl.constexpr, PER_QUERY: tl.constexpr, BM: tl.constexpr):
+    """Return the `scale` of BM rows: 1 / width, or for a boxcar the stored number."""
     if PER_QUERY:
         scale = tl.load(width + m, mask=m < queries, other=1.0)
     else:
@@ -30,8 +39,11 @@ def row_scale(width, m, queries, PROFILE: tl.constexpr, PER_QUERY: tl.constexpr,
 
 
 @triton.jit
-def exponent_scale(scale, PROFILE: tl.constexpr):
-    """Return the factor of squared distances in `kernel_value`."""
+def squared_factor(scale, PROFILE: tl.constexpr):
+    """Return the factor of squared distances in `kernel_value`.
+
+    scale: `row_parameter` of the row.
+    """
     if PROFILE == "gaussian":
         factor = 0.5 * LOG2E * scale * scale
     elif PROFILE == "squared_distance":
@@ -49,7 +61,7 @@ def exponent_scale(scale, PROFILE: tl.constexpr):
 def kernel_value(squared, factor, bias, PROFILE: tl.constexpr):
     """Return f times exp2(bias); the logarithm of a compact kernel is not needed.
 
-    factor: `exponent_scale` of the row. The square of the row's scale must be a normal number.
+    factor: `squared_factor` of the row; the square of the row's scale must be a normal number.
     """
     if PROFILE == "gaussian" or PROFILE == "squared_distance":
         result = tl.exp2(bias - squared * factor)
@@ -93,9 +105,9 @@ def weight_and_slope(squared, scale, bias, peak, PROFILE: tl.constexpr):
             else:
                 slope = tl.where(z <= 0, 0.0, -0.5 * weight / tl.sqrt(tl.where(z <= 0, 1.0, z)))
         else:
-            common = tl.exp2(bias - peak)
-            weight = _compact_value(z, PROFILE) * common
-            slope = tl.where(weight <= 0, 0.0, _compact_derivative(tl.where(z >= 1, 0.0, z), PROFILE) * common)
+            bias_factor = tl.exp2(bias - peak)
+            weight = _compact_value(z, PROFILE) * bias_factor
+            slope = tl.where(weight <= 0, 0.0, _compact_derivative(tl.where(z >= 1, 0.0, z), PROFILE) * bias_factor)
     return weight, slope, z
 
 
@@ -138,8 +150,8 @@ def _zero_or_nan(squared):
 @triton.jit
 def _compact_value(z, PROFILE: tl.constexpr):
     """Return f of a compact kernel, 0 for z >= 1."""
-    outside = z >= 1
-    z = tl.where(outside, 0.0, z)
+    is_outside = z >= 1
+    z = tl.where(is_outside, 0.0, z)
     if PROFILE == "triangular":
         value = 1.0 - tl.sqrt(z)
     elif PROFILE == "epanechnikov":
@@ -153,7 +165,7 @@ def _compact_value(z, PROFILE: tl.constexpr):
         tl.static_assert(PROFILE == "cosine_kernel", "not a radial kernel")
         angle = HALF_PI * (1.0 - tl.sqrt(z))
         value = angle * _sine_ratio(angle * angle)
-    return tl.where(outside, 0.0, tl.maximum(value, 0.0, propagate_nan=tl.PropagateNan.ALL))
+    return tl.where(is_outside, 0.0, tl.maximum(value, 0.0, propagate_nan=tl.PropagateNan.ALL))
 
 
 @triton.jit

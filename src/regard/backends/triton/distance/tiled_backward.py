@@ -5,8 +5,8 @@ use two TF32 parts of each number, which the kernels of `split` write first.
 
 If the radial kernel allows it, the product kernels compute squared distances and all sums as products of tokens
 relative to the centre of the keys, as `tiled_forward.product_forward` does. A query for which the error of the products
-would be too large is far: it gets the token 0 and an infinite squared norm, hence weights of 0. The difference kernels
-then add the far queries. For other radial kernels they compute everything.
+would be too large is called far: its token becomes 0 and its squared norm infinite, so its weights are 0. The
+difference kernels then add the far queries. For other radial kernels they compute everything.
 """
 # ruff: noqa: N803, SIM102 - Triton: capital names for constants, no `and` with a constant
 
@@ -17,28 +17,28 @@ import triton.language as tl
 from torch import Tensor
 
 from regard.backends.custom_op import Gradients
-from regard.backends.triton.distance.inputs import Inputs, Rows
+from regard.backends.triton.distance.inputs import BackwardRows, Inputs
 from regard.backends.triton.distance.profiles import (
     per_squared_distance,
-    row_scale,
+    row_parameter,
     weight_and_slope,
 )
 from regard.backends.triton.distance.split import (
     BLOCKS_PER_LOAD,
     TokenParts,
     ValueParts,
-    backward_value_tile,
+    backward_value_block,
     token_parts,
     value_parts,
 )
 from regard.backends.triton.distance.tiled_forward import tile_for
 from regard.backends.triton.launch import (
     Tile,
-    batch_strides,
+    batch_operand,
     cdiv,
     launch,
-    padded_width,
-    token_strides,
+    padded_size,
+    token_operand,
     transposed,
 )
 from regard.backends.triton.primitives import (
@@ -52,33 +52,37 @@ from regard.backends.triton.primitives import (
     load_split,
     load_transposed,
     query_range,
+    row_offset,
     row_pointer,
     squared_distances,
     tf32_split,
 )
 
-# By the larger of padded dimensions and value tile. `python -m benchmarks.tiles` measures the tiles on a GPU.
+# By the larger of the padded dimensions and the block of values. `python -m benchmarks.tiles` measures tiles on a GPU.
 PRODUCT_QUERY_TILES = {32: Tile(128, 32, 8), 64: Tile(128, 64, 8, 1), 128: Tile(64, 64, 4, 1)}
 PRODUCT_KEY_TILES = {32: Tile(32, 64, 4), 64: Tile(64, 128, 8, 1), 128: Tile(32, 64, 4, 1)}
 DIFFERENCE_QUERY_TILES = {32: Tile(64, 32, 4), 64: Tile(64, 32, 4), 128: Tile(64, 32, 4)}
 DIFFERENCE_KEY_TILES = {32: Tile(32, 64, 4, 1), 64: Tile(32, 64, 4, 1), 128: Tile(64, 64, 4, 1)}
 
 
-def backward(inputs: Inputs, rows: Rows, *, by_products: bool, for_queries: bool, for_keys: bool) -> Gradients:
+def backward(
+    inputs: Inputs, per_query: BackwardRows, *, by_products: bool, for_queries: bool, for_keys: bool
+) -> Gradients:
     """Return the gradients, each (outer, inner, tokens, dim); the gradient of the bias is (outer, inner, 1, keys).
 
     Args:
         inputs: the problem.
-        rows: what is known of each query.
+        per_query: what is known of each query.
         by_products: whether to compute squared distances by products, where their error allows it.
         for_queries: whether to compute the gradients of query and width.
         for_keys: whether to compute the gradients of key, value and bias.
     """
-    values, tokens = value_parts(inputs, rows), None
+    values, tokens = value_parts(inputs, per_query), None
     if by_products:
         tokens = token_parts(inputs)
     else:
-        # Reading all queries is faster from transposed tokens, where a run of tokens is a run of memory.
+        # Reading all queries is faster from transposed tokens, where a run of tokens is a run of memory. Cut off their
+        # padding, because the shapes in `inputs` count the tokens.
         query, key = (transposed(x, 0.0)[..., : x.shape[-2]].mT for x in (inputs.query, inputs.key))
         inputs = inputs._replace(query=query, key=key)
     d_query = d_width = d_key = d_value = d_bias = None
@@ -91,63 +95,65 @@ def backward(inputs: Inputs, rows: Rows, *, by_products: bool, for_queries: bool
 
 def _query_gradients(inputs: Inputs, values: ValueParts, tokens: TokenParts | None) -> tuple[Tensor, Tensor]:
     """Return the gradients of query and width; `tokens` are given if products are used."""
+    only_far = tokens is not None  # the product kernels compute the gradients of all other queries
     d_query, d_width = inputs.empty_for_queries(inputs.dim), inputs.empty_for_queries(1)
-    settings, widest = _settings(inputs)
+    arguments, largest_size = _pair_arguments(inputs)
     row_terms = values.row_terms
     shared = inputs.width, inputs.bias_or_dummy(row_terms), values.value, values.d_output
     if tokens is not None:
-        tile = tile_for(PRODUCT_QUERY_TILES, widest)
+        tile = tile_for(PRODUCT_QUERY_TILES, largest_size)
         blocks = cdiv(inputs.queries, tile.queries)
         operands = tokens.query, tokens.query_squares, tokens.key, tokens.key_transposed, tokens.key_squares, *shared
         launch(
-            product_query_gradients, blocks * inputs.batch_size, *(batch_strides(x) for x in operands), row_terms,
-            d_query, d_width, **settings, blocks=blocks, tile=tile,
+            product_query_gradients, blocks * inputs.batch_size, *(batch_operand(x) for x in operands), row_terms,
+            d_query, d_width, **arguments, blocks=blocks, tile=tile,
         )  # fmt: skip
-    tile = tile_for(DIFFERENCE_QUERY_TILES, widest)
+    tile = tile_for(DIFFERENCE_QUERY_TILES, largest_size)
     blocks = cdiv(inputs.queries, tile.queries)
     operands = *shared, row_terms if tokens is None else tokens.query_squares
     launch(
-        difference_query_gradients, blocks * inputs.batch_size, token_strides(inputs.query), token_strides(inputs.key),
-        *(batch_strides(x) for x in operands), row_terms, d_query, d_width,
-        **settings, blocks=blocks, ONLY_FAR=tokens is not None, tile=tile,
+        difference_query_gradients, blocks * inputs.batch_size, token_operand(inputs.query), token_operand(inputs.key),
+        *(batch_operand(x) for x in operands), row_terms, d_query, d_width,
+        **arguments, blocks=blocks, ONLY_FAR=only_far, tile=tile,
     )  # fmt: skip
     return d_query[..., : inputs.queries].mT, d_width[..., : inputs.queries].mT
 
 
 def _key_gradients(inputs: Inputs, values: ValueParts, tokens: TokenParts | None) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of key, value and bias; `tokens` are given if products are used."""
+    only_far = tokens is not None  # the product kernels compute the sums over all other queries
     d_key, d_value = inputs.empty_for_keys(inputs.dim), inputs.empty_for_keys(inputs.value_dim)
     d_bias = inputs.empty_for_keys(1)
-    settings, widest = _settings(inputs)
-    settings["VALUE_DIM"] = inputs.value_dim
-    chunks = cdiv(inputs.value_dim, settings["BV"])
+    arguments, largest_size = _pair_arguments(inputs)
+    arguments["VALUE_DIM"] = inputs.value_dim
+    chunks = cdiv(inputs.value_dim, arguments["BV"])
     value, d_output, d_output_transposed, row_terms = values
     shared = inputs.width, inputs.bias_or_dummy(row_terms), value, d_output, d_output_transposed
     if tokens is not None:
-        tile = tile_for(PRODUCT_KEY_TILES, widest)
+        tile = tile_for(PRODUCT_KEY_TILES, largest_size)
         blocks = cdiv(inputs.keys, tile.keys)
         operands = tokens.query, tokens.query_transposed, tokens.query_squares, tokens.key, tokens.key_squares, *shared
         launch(
-            product_key_gradients, blocks * chunks * inputs.batch_size, *(batch_strides(x) for x in operands),
-            row_terms, d_key, d_value, d_bias, **settings, blocks=blocks, chunks=chunks, tile=tile,
+            product_key_gradients, blocks * chunks * inputs.batch_size, *(batch_operand(x) for x in operands),
+            row_terms, d_key, d_value, d_bias, **arguments, blocks=blocks, chunks=chunks, tile=tile,
         )  # fmt: skip
-    tile = tile_for(DIFFERENCE_KEY_TILES, widest)
+    tile = tile_for(DIFFERENCE_KEY_TILES, largest_size)
     blocks = cdiv(inputs.keys, tile.keys)
     squares, far = (row_terms, row_terms) if tokens is None else (tokens.query_squares, tokens.far)
     launch(
         difference_key_gradients, blocks * chunks * inputs.batch_size,
-        token_strides(inputs.query), token_strides(inputs.key),
-        *(batch_strides(x) for x in (*shared, squares, far)), row_terms, d_key, d_value, d_bias,
-        **settings, blocks=blocks, chunks=chunks, far_blocks=far.shape[-1], ONLY_FAR=tokens is not None, tile=tile,
+        token_operand(inputs.query), token_operand(inputs.key),
+        *(batch_operand(x) for x in (*shared, squares, far)), row_terms, d_key, d_value, d_bias,
+        **arguments, blocks=blocks, chunks=chunks, far_blocks=far.shape[-1], ONLY_FAR=only_far, tile=tile,
     )  # fmt: skip
     return d_key[..., : inputs.keys].mT, d_value[..., : inputs.keys].mT, d_bias[..., : inputs.keys]
 
 
-def _settings(inputs: Inputs) -> tuple[dict[str, Any], int]:
-    """Return the arguments that all kernels over pairs have, and the width that their tiles depend on."""
-    dims, width = padded_width(inputs.dim), backward_value_tile(inputs.value_dim)
-    sizes = {"PADDED_DIM": dims, "PADDED_VALUE_DIM": cdiv(inputs.value_dim, width) * width, "BV": width}
-    return inputs.common() | inputs.padded_lengths() | sizes, max(dims, width)
+def _pair_arguments(inputs: Inputs) -> tuple[dict[str, Any], int]:
+    """Return the arguments that all kernels here have, and the size that their tiles depend on."""
+    dims, block = padded_size(inputs.dim), backward_value_block(inputs.value_dim)
+    sizes = {"PADDED_DIM": dims, "PADDED_VALUE_DIM": cdiv(inputs.value_dim, block) * block, "BV": block}
+    return inputs.pair_arguments() | inputs.padded_lengths() | sizes, max(dims, block)
 
 
 # --- By products -----------------------------------------------------------------------------------------------
@@ -174,11 +180,9 @@ def product_query_gradients(
     value_parts, d_output_parts = batch_pointer(value_parts, batch, inner), batch_pointer(d_output_parts, batch, inner)
     key_parts, key_transposed = batch_pointer(key_parts, batch, inner), batch_pointer(key_transposed, batch, inner)
     key_squares = batch_pointer(key_squares, batch, inner)
-    scale = row_scale(width, m, queries, PROFILE, PER_QUERY, BM)
+    scale = row_parameter(width, m, queries, PROFILE, PER_QUERY, BM)
     row_terms += batch * 3 * padded_queries
-    peak = tl.load(row_terms + m)
-    inverse = tl.load(row_pointer(row_terms, 1, padded_queries) + m)
-    delta = tl.load(row_pointer(row_terms, 2, padded_queries) + m)
+    peak, inverse, delta = _load_row_terms(row_terms, m, padded_queries)
     query_square = tl.load(batch_pointer(query_squares, batch, inner) + m)
     query_parts = batch_pointer(query_parts, batch, inner)
     q_high, q_low = load_split(query_parts, m, d, padded_queries, PADDED_DIM)
@@ -215,8 +219,8 @@ def product_query_gradients(
     tl.store(d_width + batch * padded_queries + m, -2.0 * width_sum * scale, mask=exists)
     q = _load_sum_of_parts(query_parts, m, d, padded_queries, PADDED_DIM)
     d_q = 2.0 * (q * d_squared_sum[:, None] - product_sum)
-    place = row_pointer(d_query, batch * DIM + d, padded_queries)[None, :] + m[:, None]
-    tl.store(place, d_q, mask=exists[:, None] & (d < DIM)[None, :])
+    pointers = row_pointer(d_query, batch * DIM + d, padded_queries)[None, :] + m[:, None]
+    tl.store(pointers, d_q, mask=exists[:, None] & (d < DIM)[None, :])
 
 
 @triton.jit(do_not_specialize=UNSPECIALIZED)
@@ -256,10 +260,8 @@ def product_key_gradients(
     begin, end = query_range(block * BN, block * BN + BN - 1, queries, band, BM, HAS_BAND)
     for first in range(begin, end, BM):
         m = first + tl.arange(0, BM)
-        scale = row_scale(width, m, queries, PROFILE, PER_QUERY, BM)
-        peak = tl.load(row_terms + m)
-        inverse = tl.load(row_pointer(row_terms, 1, padded_queries) + m)
-        delta = tl.load(row_pointer(row_terms, 2, padded_queries) + m)
+        scale = row_parameter(width, m, queries, PROFILE, PER_QUERY, BM)
+        peak, inverse, delta = _load_row_terms(row_terms, m, padded_queries)
         q_high, q_low = load_split(query_parts, m, d, padded_queries, PADDED_DIM)
         squared = key_square[:, None] + tl.load(query_squares + m)[None, :]
         squared = tl.maximum(squared - 2.0 * dot_tf32x3(k_high, k_low, q_high, q_low), 0.0)
@@ -286,22 +288,25 @@ def product_key_gradients(
         qt_high, qt_low = load_transposed(query_transposed, m, d, padded_queries, PADDED_DIM)
         product_sum += dot_tf32x3(high, low, qt_high, qt_low)
     exists = n < keys
-    value_place = row_pointer(d_value, batch * VALUE_DIM + v, padded_keys)[None, :] + n[:, None]
-    tl.store(value_place, d_v, mask=exists[:, None] & (v < VALUE_DIM)[None, :])
+    value_pointers = row_pointer(d_value, batch * VALUE_DIM + v, padded_keys)[None, :] + n[:, None]
+    tl.store(value_pointers, d_v, mask=exists[:, None] & (v < VALUE_DIM)[None, :])
     if chunk == 0:
         tl.store(d_bias + batch * padded_keys + n, d_key_bias, mask=exists)
         k = _load_sum_of_parts(key_parts, n, d, padded_keys, PADDED_DIM)
         d_k = 2.0 * (k * d_squared_sum[:, None] - product_sum)
-        key_place = row_pointer(d_key, batch * DIM + d, padded_keys)[None, :] + n[:, None]
-        tl.store(key_place, d_k, mask=exists[:, None] & (d < DIM)[None, :])
+        key_pointers = row_pointer(d_key, batch * DIM + d, padded_keys)[None, :] + n[:, None]
+        tl.store(key_pointers, d_k, mask=exists[:, None] & (d < DIM)[None, :])
 
 
 @triton.jit
-def _load_sum_of_parts(parts, t, x, padded_count, WIDTH: tl.constexpr):
-    """Return tokens (tokens, dimensions), read again because they would fill the registers during the loop."""
-    place = parts + row_pointer(0, t, WIDTH)[:, None] + x[None, :]
-    low = tl.load(place + row_pointer(0, padded_count, WIDTH), cache_modifier=".cg")
-    return tl.load(place, cache_modifier=".cg") + low
+def _load_sum_of_parts(parts, t, x, padded_count, NUM_COLUMNS: tl.constexpr):
+    """Return the sums of both parts (tokens, dimensions) of the tokens t.
+
+    The callers read them again after their loop, because they would fill the registers during it.
+    """
+    pointers = parts + row_offset(t, NUM_COLUMNS)[:, None] + x[None, :]
+    low = tl.load(pointers + row_offset(padded_count, NUM_COLUMNS), cache_modifier=".cg")
+    return tl.load(pointers, cache_modifier=".cg") + low
 
 
 # --- By differences --------------------------------------------------------------------------------------------
@@ -332,11 +337,9 @@ def difference_query_gradients(
     if ONLY_FAR:
         selected &= tl.load(batch_pointer(query_squares, batch, inner) + m) == INFINITY
         end = tl.where(tl.max(selected.to(tl.int32), 0) == 1, end, begin)
-    scale = row_scale(width, m, queries, PROFILE, PER_QUERY, BM)
+    scale = row_parameter(width, m, queries, PROFILE, PER_QUERY, BM)
     row_terms += batch * 3 * padded_queries
-    peak = tl.load(row_terms + m)
-    inverse = tl.load(row_pointer(row_terms, 1, padded_queries) + m)
-    delta = tl.load(row_pointer(row_terms, 2, padded_queries) + m)
+    peak, inverse, delta = _load_row_terms(row_terms, m, padded_queries)
     d_q = tl.zeros([BM, PADDED_DIM], tl.float32)
     width_sum = tl.zeros([BM], tl.float32)
     for first in range(begin, end, BN):
@@ -361,8 +364,8 @@ def difference_query_gradients(
             difference = q[:, None] - k[None, :]
             d_q += tl.where((d == i)[None, :], tl.sum(d_squared * difference, 1)[:, None], 0.0)
     tl.store(d_width + batch * padded_queries + m, -2.0 * width_sum * scale, mask=selected)
-    place = row_pointer(d_query, batch * DIM + d, padded_queries)[None, :] + m[:, None]
-    tl.store(place, 2.0 * d_q, mask=selected[:, None] & (d < DIM)[None, :])
+    pointers = row_pointer(d_query, batch * DIM + d, padded_queries)[None, :] + m[:, None]
+    tl.store(pointers, 2.0 * d_q, mask=selected[:, None] & (d < DIM)[None, :])
 
 
 @triton.jit(do_not_specialize=UNSPECIALIZED)
@@ -407,10 +410,8 @@ def difference_key_gradients(
         if ONLY_FAR:
             selected &= tl.load(query_squares + m) == INFINITY
         if tl.max(selected.to(tl.int32), 0) == 1:
-            scale = row_scale(width, m, queries, PROFILE, PER_QUERY, BM)
-            peak = tl.load(row_terms + m)
-            inverse = tl.load(row_pointer(row_terms, 1, padded_queries) + m)
-            delta = tl.load(row_pointer(row_terms, 2, padded_queries) + m)
+            scale = row_parameter(width, m, queries, PROFILE, PER_QUERY, BM)
+            peak, inverse, delta = _load_row_terms(row_terms, m, padded_queries)
             query_tokens = first_query + m.to(tl.int64) * query_stride
             squared = squared_distances(
                 key_tokens, query_tokens, n, m, key_step, query_step, keys, queries, DIM, BN, BM
@@ -435,12 +436,12 @@ def difference_key_gradients(
                 d_k += tl.where((d == i)[None, :], tl.sum(d_squared * difference, 1)[:, None], 0.0)
     if ONLY_FAR:
         exists &= end > begin  # without far queries there is nothing to add
-    value_place = row_pointer(d_value, batch * VALUE_DIM + v, padded_keys)[None, :] + n[:, None]
-    _store(value_place, d_v, exists[:, None] & (v < VALUE_DIM)[None, :], ONLY_FAR)
+    value_pointers = row_pointer(d_value, batch * VALUE_DIM + v, padded_keys)[None, :] + n[:, None]
+    _store(value_pointers, d_v, exists[:, None] & (v < VALUE_DIM)[None, :], ONLY_FAR)
     if chunk == 0:
         _store(d_bias + batch * padded_keys + n, d_key_bias, exists, ONLY_FAR)
-        key_place = row_pointer(d_key, batch * DIM + d, padded_keys)[None, :] + n[:, None]
-        _store(key_place, 2.0 * d_k, exists[:, None] & (d < DIM)[None, :], ONLY_FAR)
+        key_pointers = row_pointer(d_key, batch * DIM + d, padded_keys)[None, :] + n[:, None]
+        _store(key_pointers, 2.0 * d_k, exists[:, None] & (d < DIM)[None, :], ONLY_FAR)
 
 
 @triton.jit
@@ -454,25 +455,34 @@ def _any_flag(flags, count):
 
 
 @triton.jit
-def _store(place, found, mask, ADD: tl.constexpr):
+def _store(pointers, gradient, mask, ADD: tl.constexpr):
     """Store, or add to what is stored; one program owns each address."""
     if ADD:
-        found += tl.load(place, mask=mask, other=0.0)
-    tl.store(place, found, mask=mask)
+        gradient += tl.load(pointers, mask=mask, other=0.0)
+    tl.store(pointers, gradient, mask=mask)
 
 
 # --- By products and by differences ----------------------------------------------------------------------------
 
 
 @triton.jit
-def _value_products(left, right, a, b, padded_a, padded_b, WIDTH: tl.constexpr, BA: tl.constexpr, BB: tl.constexpr,
-                    BV: tl.constexpr):  # fmt: skip
+def _load_row_terms(row_terms, m, padded_queries):
+    """Return peak, inverse mass and delta of the queries m, from `ValueParts.row_terms` of a batch element."""
+    peak = tl.load(row_terms + m)
+    inverse = tl.load(row_pointer(row_terms, 1, padded_queries) + m)
+    delta = tl.load(row_pointer(row_terms, 2, padded_queries) + m)
+    return peak, inverse, delta
+
+
+@triton.jit
+def _value_products(left, right, a, b, padded_a, padded_b, NUM_COLUMNS: tl.constexpr, BA: tl.constexpr,
+                    BB: tl.constexpr, BV: tl.constexpr):  # fmt: skip
     """Return dO v' or v dO' of a tile (BA, BB), from the rows a of `left` and b of `right`, BV dimensions at a time."""
     result = tl.zeros([BA, BB], tl.float32)
-    for first in tl.static_range(0, WIDTH, BV):
+    for first in tl.static_range(0, NUM_COLUMNS, BV):
         v = first + tl.arange(0, BV)
-        a_high, a_low = load_split(left, a, v, padded_a, WIDTH)
-        b_high, b_low = load_split(right, b, v, padded_b, WIDTH)
+        a_high, a_low = load_split(left, a, v, padded_a, NUM_COLUMNS)
+        b_high, b_low = load_split(right, b, v, padded_b, NUM_COLUMNS)
         result += dot_tf32x3(a_high, a_low, b_high, b_low)
     return result
 
