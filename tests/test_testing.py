@@ -361,7 +361,7 @@ def test_log_has_layer_calls_without_a_mask(is_native, monkeypatch):
 
 
 def test_limits_end_with_their_block():
-    call = (*tokens(), "gaussian")
+    call = (*tokens(), "laplacian")
     with limits(small_elements=0, few_queries=0):
         assert regard.why(*call).backend == "blocked"
     assert regard.why(*call).backend == "reference"

@@ -6,6 +6,8 @@ transformed or intercepted by a mode, the library must not read tensor values an
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import torch
@@ -25,6 +27,8 @@ EFFICIENT_ATTENTION: Any = getattr(getattr(torch.ops.aten, "_efficient_attention
 
 is_any_autocast_enabled = torch._C._is_any_autocast_enabled
 """Return whether autocast is enabled for any device type; faster than torch.is_autocast_enabled(device_type)."""
+forward_gradient_level = partial(attrgetter("_current_level"), forward_ad)
+"""The level of forward-mode differentiation, -1 outside of it. Not a Python function, because every short call asks."""
 
 
 def is_traced() -> bool:
@@ -61,7 +65,7 @@ def is_exporting() -> bool:
 
 def has_forward_gradients() -> bool:
     """Return whether forward-mode differentiation is active."""
-    return forward_ad._current_level >= 0
+    return forward_gradient_level() >= 0
 
 
 def computes_forward_gradients() -> bool:

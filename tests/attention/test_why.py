@@ -15,11 +15,11 @@ EPS = torch.finfo(torch.float32).eps
 
 
 def test_it_prints_one_line_for_each_thing_it_knows():
-    text = str(regard.why(TOKENS, TOKENS, TOKENS, "gaussian"))
+    text = str(regard.why(TOKENS, TOKENS, TOKENS, "laplacian"))
     assert text.splitlines() == [
         "backend: reference",
         "  error of a score: the rounding of float32, the dtype of scores, softmax and sums",
-        "  not torch: it computes dot products only",
+        "  not torch: it computes dot products and Gaussian scores only",
         "  not triton: reference comes first for this call",
         "  not blocked: reference comes first for this call",
     ]
@@ -90,7 +90,7 @@ def test_it_pools_nothing():
 def test_it_refuses_what_attend_refuses():
     for backend in ("torch", "nowhere"):
         with refuses("backend"):
-            regard.why(TOKENS, TOKENS, TOKENS, "gaussian", backend=backend)
+            regard.why(TOKENS, TOKENS, TOKENS, "laplacian", backend=backend)
 
 
 def test_unknown_need_is_refused():

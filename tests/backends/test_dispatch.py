@@ -38,7 +38,7 @@ def test_dot_products_run_in_torch():
     assert chosen(tokens(5), tokens(7), tokens(7)) == "torch"
 
 
-@pytest.mark.parametrize("score", ["gaussian", regard.scores.Additive(4, 4, 8), lambda q, k: q @ k.mT])
+@pytest.mark.parametrize("score", ["laplacian", regard.scores.Additive(4, 4, 8), lambda q, k: q @ k.mT])
 def test_small_problems_run_in_reference_and_large_ones_in_blocked(score):
     assert chosen(tokens(5), tokens(7), tokens(7), score) == "reference"
     assert chosen(tokens(1024), tokens(1024), tokens(1024), score) == "blocked"
@@ -47,9 +47,9 @@ def test_small_problems_run_in_reference_and_large_ones_in_blocked(score):
 def test_reference_is_chosen_up_to_the_limit_of_small_problems():
     side = int((MAX_SMALL_ELEMENTS["cpu"] // 2) ** 0.5)
     query, key = tokens(side, 1), tokens(MAX_SMALL_ELEMENTS["cpu"] // 2 // side, 1)
-    assert chosen(query, key, key, "gaussian") == "reference"
+    assert chosen(query, key, key, "laplacian") == "reference"
     query, key = tokens(side + 1, 1), tokens(MAX_SMALL_ELEMENTS["cpu"] // 2 // side + 1, 1)
-    assert chosen(query, key, key, "gaussian") == "blocked"
+    assert chosen(query, key, key, "laplacian") == "blocked"
 
 
 @pytest.mark.parametrize(("queries", "keys", "batch"), [(0, 3, 2), (3, 0, 2), (3, 3, 0)])
@@ -64,13 +64,13 @@ def test_unknown_backend_is_refused_with_the_known_names():
 
 def test_named_backend_that_refuses_raises_with_its_reason():
     with refuses("backend", "torch refuses: it computes dot"):
-        regard.attend(tokens(5), tokens(7), tokens(7), "gaussian", backend="torch")
+        regard.attend(tokens(5), tokens(7), tokens(7), "laplacian", backend="torch")
 
 
 def test_why_has_a_reason_for_every_backend_that_is_not_chosen():
-    record = regard.why(tokens(5), tokens(7), tokens(7), "gaussian", backend="blocked")
+    record = regard.why(tokens(5), tokens(7), tokens(7), "laplacian", backend="blocked")
     assert set(record.refusals) == set(BACKENDS) - {"blocked"}
-    assert record.refusals["torch"] == "it computes dot products only"
+    assert record.refusals["torch"] == "it computes dot products and Gaussian scores only"
     assert all(record.refusals.values())
 
 
@@ -95,11 +95,11 @@ def test_blocked_computes_tanh_if_the_tolerance_is_tighter_than_the_identity():
 
 def test_few_queries_run_in_reference_up_to_a_limit_of_elements():
     keys = 4 * MAX_SMALL_ELEMENTS["cpu"] // MAX_FEW_QUERIES
-    assert chosen(tokens(MAX_FEW_QUERIES, 1), tokens(keys, 1), tokens(keys, 1), "gaussian") == "reference"
-    assert chosen(tokens(MAX_FEW_QUERIES + 1, 1), tokens(keys, 1), tokens(keys, 1), "gaussian") == "blocked"
+    assert chosen(tokens(MAX_FEW_QUERIES, 1), tokens(keys, 1), tokens(keys, 1), "laplacian") == "reference"
+    assert chosen(tokens(MAX_FEW_QUERIES + 1, 1), tokens(keys, 1), tokens(keys, 1), "laplacian") == "blocked"
     beyond = MAX_FEW_QUERIES_ELEMENTS + 1
     one, many = torch.zeros(1, 1, 1), torch.zeros(1, 1, 1).expand(1, beyond, 1)
-    assert chosen(one, many, many, "gaussian") == "blocked"
+    assert chosen(one, many, many, "laplacian") == "blocked"
 
 
 def test_additive_score_on_a_cpu_has_a_lower_limit_of_few_queries():
@@ -113,7 +113,7 @@ def test_additive_score_on_a_cpu_has_a_lower_limit_of_few_queries():
 def on_gpu(queries, keys, kind, dim=64):
     """A problem whose values are on a GPU, without numbers."""
     query, key = torch.zeros(1, queries, dim), torch.zeros(1, keys, dim)
-    score = regard.scores.Additive.of_projected(dim) if kind == "additive" else "gaussian"
+    score = regard.scores.Additive.of_projected(dim) if kind == "additive" else "laplacian"
     problem = prepare(query, key, key, score, Options())
     with FakeTensorMode():
         return problem._replace(value=torch.empty(key.shape, device="cuda"))
@@ -129,7 +129,7 @@ def test_order_begins_with_triton_on_a_gpu_from_the_size_of_each_kind(kind):
 
 
 def test_order_never_has_triton_on_a_cpu():
-    for score in ("gaussian", regard.scores.Additive.of_projected(64)):
+    for score in ("laplacian", regard.scores.Additive.of_projected(64)):
         large = torch.zeros(1, 1, 64).expand(1, 2**12, 64)
         problem = prepare(large, large, large, score, Options())
         assert problem.elements > MIN_TRITON_ELEMENTS[problem.pair.kind]
@@ -138,7 +138,7 @@ def test_order_never_has_triton_on_a_cpu():
 
 def test_order_always_ends_with_a_backend_that_accepts():
     for count in (5, 1024):
-        for score in ("dot", "gaussian", lambda q, k: q @ k.mT):
+        for score in ("dot", "laplacian", lambda q, k: q @ k.mT):
             for need in ("output", "log_mass", "weights"):
                 problem = prepare(tokens(count), tokens(count), tokens(count), score, Options())
                 assert dispatch.order(problem, need)[-1] == "reference"
@@ -147,7 +147,7 @@ def test_order_always_ends_with_a_backend_that_accepts():
 def test_order_has_torch_for_outputs_of_dot_products_only():
     for count in (5, 1024):
         dots = prepare(tokens(count), tokens(count), tokens(count), "dot", Options())
-        distances = prepare(tokens(count), tokens(count), tokens(count), "gaussian", Options())
+        distances = prepare(tokens(count), tokens(count), tokens(count), "laplacian", Options())
         assert dispatch.order(dots, "output")[0] == "torch"
         assert "torch" not in dispatch.order(dots, "log_mass")
         assert "torch" not in dispatch.order(distances, "output")
@@ -158,7 +158,7 @@ def test_no_size_decides_while_a_program_is_exported(count, monkeypatch):
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     monkeypatch.setattr(dispatch, "is_exporting", lambda: True)
     x = tokens(count)
-    assert dispatch.order(prepare(x, x, x, "gaussian", Options()), "output") == ("blocked", "reference")
+    assert dispatch.order(prepare(x, x, x, "laplacian", Options()), "output") == ("blocked", "reference")
     assert dispatch.order(prepare(x, x, x, "dot", Options()), "output") == ("torch", "blocked", "reference")
     assert dispatch.order(prepare(x, x, x, torch.cdist, Options()), "output") == ("reference",)
 
@@ -189,11 +189,11 @@ def test_compiled_training_over_distances_on_a_gpu_avoids_plain_operations(score
 
 SCORES = {
     "dot": lambda: "scaled_dot",
-    "distance": lambda: "gaussian",
+    "distance": lambda: "laplacian",
     "additive": lambda: regard.scores.Additive(4, 4, 8),
     "callable": lambda: lambda q, k: q @ k.mT,
 }
-ONLY_DOT = "it computes dot products only"
+ONLY_DOT = "it computes dot products and Gaussian scores only"
 ONLY_FUSED = "it supports distance scores and additive scores only"
 NO_WEIGHTS = "it does not return weights"
 # The reason of each backend that refuses, by kind of score and need.
@@ -254,7 +254,7 @@ def test_explain_gives_the_refusals_for_the_weights(count):
 
 
 def test_explain_gives_the_limit_up_to_which_auto_takes_the_reference():
-    problem = prepare(tokens(1024), tokens(1024), tokens(1024), "gaussian", Options())
+    problem = prepare(tokens(1024), tokens(1024), tokens(1024), "laplacian", Options())
     refusal = dispatch.explain(problem).refusals["reference"]
     limit = MAX_SMALL_ELEMENTS["cpu"]
     assert refusal == f'it would materialise {problem.elements} elements; backend="auto" uses it for at most {limit}'

@@ -349,7 +349,7 @@ LOOKS = {
 
 
 @pytest.mark.parametrize("look", LOOKS)
-@pytest.mark.parametrize("score", ["scaled_dot", "gaussian", regard.scores.Additive.of_projected(DIM)])
+@pytest.mark.parametrize("score", ["scaled_dot", "laplacian", regard.scores.Additive.of_projected(DIM)])
 @pytest.mark.parametrize("backend", ["auto", "reference", "blocked"])
 def test_call_zeroes_keys_and_values_once(look, score, backend, zeroed, set_limits):
     set_limits(varlen_pairs=2**62, example_pairs=2**62)

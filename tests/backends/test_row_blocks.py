@@ -163,7 +163,7 @@ def test_new_closed_form_runs_in_reference_and_blocked_only():
     tokens = [torch.randn(2, n, 5) for n in (4, 6, 6)]
     assert PairScore.kind == Manhattan().pair(*tokens[:2]).kind == "custom"
     refusals = regard.why(*tokens, Manhattan()).refusals
-    assert refusals["torch"] == "it computes dot products only"
+    assert refusals["torch"] == "it computes dot products and Gaussian scores only"
     assert refusals["triton"] == "it supports distance scores and additive scores only"
     for backend in ("auto", "reference", "blocked"):
         with dispatch_log() as ran:

@@ -118,7 +118,7 @@ def test_shared_axes_of_up_to_two_batch_axes(batches):
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"score": "gaussian"}, "it computes dot products only"),
+        ({"score": "laplacian"}, "it computes dot products and Gaussian scores only"),
         ({"score": regard.scores.ScaledDot(softcap=3.0)}, "it has no softcap"),
         ({"score": regard.scores.ScaledDot(sink=3)}, "it does not return log_mass"),
         ({"bias": lambda i, j: -(i[:, None] - j).double()}, "it does not support a callable bias"),
@@ -445,3 +445,68 @@ def test_real_tokens_beside_padding_may_be_infinite(number, which, needs_grad):
     mask = Mask.lengths(torch.tensor([5, 2]))
     found, right = (regard.attend(*tokens, mask=mask, backend=backend) for backend in ("torch", "reference"))
     assert torch.allclose(found, right, atol=1e-5, equal_nan=True)
+
+
+# --- Gaussian scores -------------------------------------------------------------------------------------------
+
+
+def gaussian_tokens(extent=1.0, dtype=torch.float32):
+    return [extent * torch.randn(2, n, 8, dtype=dtype, device="cpu") for n in (20, 30)] + [
+        torch.randn(2, 30, 5).to(dtype)
+    ]
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("extent", [0.5, 3.0])
+def test_gaussian_score_is_a_dot_product_unless_the_tokens_extend_too_far(extent):
+    tokens = gaussian_tokens(extent)
+    with dispatch_log() as ran:
+        found = regard.attend(*tokens, "gaussian")
+    exact = regard.attend(*(x.double() for x in tokens), "gaussian", backend="reference")
+    reference = regard.attend(*tokens, "gaussian", backend="reference")
+    bounds.assert_as_good(found, reference, exact)
+    assert ran == (["torch"] if extent < 1 else ["reference"])
+
+
+@pytest.mark.cpu
+def test_why_names_the_reason_and_the_error_of_a_gaussian_score():
+    near, far = (regard.why(*gaussian_tokens(extent), "gaussian") for extent in (0.5, 30.0))
+    assert near.backend == "torch"
+    assert near.bound.startswith("a few roundings of float32 of the largest term of the dot product, ")
+    assert "extend over too many bandwidths" in far.refusals["torch"]
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize(
+    "mask", [None, Mask.causal(align="top_left"), Mask.lengths(torch.tensor([30, 7], device="cpu"))]
+)
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("score", [regard.scores.Gaussian(1.3), regard.scores.Gaussian(1.3, learnable=True)])
+def test_gradients_of_a_gaussian_score_are_those_of_the_reference(score, bias, mask):
+    tokens = [x.requires_grad_() for x in gaussian_tokens(0.5, torch.float64)]
+    given = torch.randn(2, 1, 30, dtype=torch.float64, device="cpu") if bias else None
+    leaves = [*tokens, *score.double().parameters()]
+
+    def gradients(backend):
+        output = regard.attend(*tokens, score, mask, bias=given, backend=backend)
+        return [output, *torch.autograd.grad(output.sin().sum(), leaves)]
+
+    for found, exact in zip(gradients("torch"), gradients("reference"), strict=True):
+        torch.testing.assert_close(found, exact)
+
+
+@pytest.mark.cpu
+def test_padding_does_not_count_for_the_extent_of_a_gaussian_score():
+    query, key, value = gaussian_tokens(0.5)
+    key[1, 7:] = 1e30
+    mask = Mask.lengths(torch.tensor([30, 7], device="cpu"))
+    assert regard.why(query, key, value, "gaussian", mask).backend == "torch"
+    assert regard.attend(query, key, value, "gaussian", mask).isfinite().all()
+
+
+@pytest.mark.cpu
+def test_nan_and_infinity_do_not_become_dot_products():
+    for wild in (torch.nan, torch.inf, 1e30):
+        query, key, value = gaussian_tokens(0.5)
+        query[0, 0, 0] = wild
+        assert regard.why(query, key, value, "gaussian").backend != "torch"

@@ -517,7 +517,7 @@ def test_plan_says_that_padding_is_not_read(causal):
         {"score": regard.scores.ScaledDot(sink=2)},
         {"score": regard.scores.ScaledDot(0.0)},
         {"score": regard.scores.ScaledDot(-0.4)},
-        {"score": "gaussian"},
+        {"score": "laplacian"},
         {"mask": None},
         {"mask": Mask.causal()},
     ],

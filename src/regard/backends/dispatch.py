@@ -9,6 +9,7 @@ from regard.backends import blocked, reference, sdpa, triton
 from regard.backends.base import Backend, Need, Plan, Problem, Refusal, Result
 from regard.errors import RegardError
 from regard.scores.base import CallablePair
+from regard.scores.distance import is_gaussian
 from regard.torch_compat import is_exporting
 
 # Largest number of elements (Problem.elements) for which the plain operations of the reference are faster than tiles:
@@ -64,7 +65,8 @@ def order(problem: Problem, need: Need) -> tuple[str, ...]:
     if need == "weights":
         return ("reference",)
     kind = problem.pair.kind
-    torch_first = ("torch",) if kind == "dot" and need == "output" else ()
+    is_dot_product = kind == "dot" or (kind == "distance" and is_gaussian(problem.pair) and problem.value.is_cpu)
+    torch_first = ("torch",) if is_dot_product and need == "output" else ()
     if torch.compiler.is_compiling() and is_exporting():
         # One exported program serves every length, so sizes must not decide.
         return (*torch_first, "reference") if problem.uses_callable else (*torch_first, "blocked", "reference")
@@ -128,8 +130,10 @@ def plan(problem: Problem, backend: str = "auto", need: Need = "output") -> Plan
         decision = BACKENDS["torch"].plan(problem, need)
         if isinstance(decision, Plan):
             return decision
-    # `order` has torch only for the calls that it has just refused.
-    decisions = (BACKENDS[name].plan(problem, need) for name in order(problem, need) if name != "torch")
+    names = order(problem, need)
+    # A dot product that torch has just refused is not asked for again.
+    names = names[1:] if names[0] == "torch" and problem.pair.kind == "dot" else names
+    decisions = (BACKENDS[name].plan(problem, need) for name in names)
     return next(decision for decision in decisions if isinstance(decision, Plan))
 
 

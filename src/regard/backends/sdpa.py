@@ -1,7 +1,12 @@
-"""The backend "torch": dot products by scaled_dot_product_attention."""
+"""The backend "torch": dot products, and Gaussian scores on a CPU, by scaled_dot_product_attention.
+
+A Gaussian score is a dot product of tokens with one more dimension, up to a constant for each query, which softmax
+removes: -|q - k|^2 / 2 = [q, 1] . [k, -|k|^2 / 2] - |q|^2 / 2.
+"""
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,10 +15,19 @@ from torch.nn import functional
 
 from regard.backends import higher_order, varlen
 from regard.backends.base import Backend, Bias, Need, Plan, Problem, Refusal, Result
-from regard.checks import accumulation_dtype, can_broadcast, common_batch, has_empty_input, needs_grad
+from regard.checks import (
+    accumulation_dtype,
+    can_broadcast,
+    common_batch,
+    has_empty_input,
+    is_autocast_enabled,
+    needs_grad,
+)
 from regard.masks.bound import Band, BoundMask, Dense
+from regard.scores.distance import DistancePair
 from regard.scores.dot import DotPair
-from regard.torch_compat import call_for_reuse, has_forward_gradients, in_functorch, is_traced
+from regard.scores.kernels import SquaredExponential
+from regard.torch_compat import call_for_reuse, can_read_values, forward_gradient_level, in_functorch, is_traced
 
 # Largest mask that is materialised, and largest number of weights that dropout materialises on a CPU. Above it, memory
 # is no longer linear in tokens.
@@ -21,6 +35,11 @@ MAX_MASK_ENTRIES = 2**24
 # Smallest number of pairs of tokens in one example for which one CPU call for each example is faster than one call for
 # the padded batch, without and with a gradient. `python -m benchmarks dot`.
 MIN_EXAMPLE_PAIRS = (2**17, 2**18)
+# Largest term rate (|q|^2 + |k|^2) / width^2 of a Gaussian score that is computed as a dot product. Its error is a few
+# roundings of this term, like that of torch.cdist; with a larger term, blocks compute differences.
+MAX_GAUSSIAN_TERM = 128.0
+# Up to this many pairs of tokens, a Gaussian score in training is a dot product with a bias for each key.
+MAX_KEY_BIAS_PAIRS = 2**20
 # With fewer keys than this and without a mask, torch's CPU kernel returns 0 instead of NaN for a NaN query.
 MIN_KEYS = 16
 # Masks for such short calls, by dtype, queries and keys. Both numbers are at most MIN_KEYS, so the masks are few.
@@ -28,15 +47,17 @@ _short_masks: dict[tuple[torch.dtype, int, int], Tensor] = {}
 
 
 class Sdpa(Backend):
-    """Runs dot products by `torch.nn.functional.scaled_dot_product_attention`."""
+    """Runs dot products and Gaussian scores by `torch.nn.functional.scaled_dot_product_attention`."""
 
     name = "torch"
 
     def plan(self, problem: Problem, need: Need) -> Plan | Refusal:
-        """Return a plan for dot products whose mask and bias the kernels of torch support."""
+        """Return a plan for dot products and Gaussian scores whose mask and bias the kernels of torch support."""
         pair, mask, value = problem.pair, problem.mask, problem.value
+        if isinstance(pair, DistancePair) and isinstance(pair.kernel, SquaredExponential):
+            return self._plan_gaussian(problem, pair, need)
         if not isinstance(pair, DotPair):
-            return self.refuse("it computes dot products only")
+            return self.refuse("it computes dot products and Gaussian scores only")
         if need != "output":
             return self.refuse("it does not return log_mass")
         if pair.softcap is not None:
@@ -50,13 +71,35 @@ class Sdpa(Backend):
             return self.refuse(f"its CPU kernel has no dropout: it would materialise {problem.elements} weights")
         if has_empty_input(pair.query, pair.key, value):
             return self.refuse("an input is empty")
-        if has_forward_gradients():
+        if not torch.compiler.is_compiling() and forward_gradient_level() >= 0:
             return self.refuse("its kernels have no forward-mode derivatives")
         if pair.query.ndim > 4 and not _can_fold(pair.query, pair.key, value):
             return self.refuse("a shared batch axis would be copied")
         if mask is None or (causal and problem.bias is None):
             return _PLAN_WITHOUT_PADDING
         return self._plan_masked(problem, mask)
+
+    def _plan_gaussian(self, problem: Problem, pair: DistancePair, need: Need) -> Plan | Refusal:
+        """Return a plan for a Gaussian score whose rounding as a dot product is small. Reads the norms of tokens."""
+        dot_problem = problem._replace(pair=DotPair(pair.query, pair.key, 1.0))
+        found = self.plan(dot_problem, need)
+        if isinstance(found, Refusal):
+            return found
+        if not all(map(can_read_values, (pair.query, pair.key, pair.width))):
+            return self.refuse("it reads the norms of tokens, which is free on a CPU only, for a Gaussian score")
+        if pair.query.dtype not in (torch.float32, torch.float64) or is_autocast_enabled(problem.value.device):
+            return self.refuse("a Gaussian score as a dot product needs float32 or float64")
+        if not (term := _gaussian_term(problem, pair)) <= MAX_GAUSSIAN_TERM:
+            return self.refuse(f"the tokens extend over too many bandwidths for a dot product ({term:.3g})")
+        return found._replace(run=partial(_run_gaussian, found))
+
+    def error_bound(self, problem: Problem) -> str:
+        """Return the promised error of one score."""
+        pair = problem.pair
+        if not isinstance(pair, DistancePair):
+            return super().error_bound(problem)
+        dtype = str(pair.query.dtype).removeprefix("torch.")
+        return f"a few roundings of {dtype} of the largest term of the dot product, {_gaussian_term(problem, pair):.3g}"
 
     def _plan_masked(self, problem: Problem, mask: BoundMask) -> Plan | Refusal:
         """Return a plan for a mask that the kernels of torch get as a tensor, or as the lengths of examples."""
@@ -68,6 +111,47 @@ class Sdpa(Backend):
         if _is_per_pair(mask, bias) and (entries := _mask_entries(problem, mask)) > MAX_MASK_ENTRIES:
             return self.refuse(f"the mask would be materialised with {entries} entries, more than {MAX_MASK_ENTRIES}")
         return _PLAN
+
+
+def _gaussian_term(problem: Problem, pair: DistancePair) -> float:
+    """Return the largest rate (|q|^2 + |k|^2) / width^2 of a pair of tokens, without padding."""
+    assert isinstance(pair.kernel, SquaredExponential)
+    with torch.no_grad():
+        key, mask = pair.key, problem.mask
+        if mask is not None and not problem.padding_is_zero:
+            padding = mask.padding(problem.keys, key.device)
+            key = key if padding is None else padding.zero(key)
+        norms = [torch.linalg.vector_norm(tokens, dim=-1).amax().item() for tokens in (pair.query, key)]
+        width = (pair.width if pair.width.numel() == 1 else pair.width.amin()).item()
+    return pair.kernel.rate * (norms[0] ** 2 + norms[1] ** 2) / width**2 if width**2 > 0 else math.inf
+
+
+def _run_gaussian(plan: Plan, problem: Problem) -> Result:
+    """Return the output of a Gaussian problem by the plan for a dot product."""
+    pair = problem.pair
+    assert isinstance(pair, DistancePair)
+    assert isinstance(pair.kernel, SquaredExponential)
+    squared_norms = pair.key.square().sum(-1, keepdim=True)
+    if problem.mask is None and pair.width.numel() == 1 and _can_use_key_bias(problem):
+        # The norms of keys as a bias for each key save copies of the tokens.
+        factor = pair.kernel.rate / pair.width.item() ** 2
+        key_bias = squared_norms.mT * -factor
+        dot_problem = problem._replace(pair=DotPair(pair.query, pair.key, 2 * factor), bias=None)
+        if problem.bias is None:
+            return Result(_attend(dot_problem, False, key_bias))
+        return _run(dot_problem._replace(bias=key_bias + problem.bias))
+    factor = 2 * pair.kernel.rate / pair.width.square()
+    query = torch.cat([pair.query * factor, factor.expand(*pair.query.shape[:-1], 1)], -1)
+    key = torch.cat([pair.key, squared_norms * -0.5], -1)
+    return plan.run(problem._replace(pair=DotPair(query.to(key.dtype), key, 1.0)))
+
+
+def _can_use_key_bias(problem: Problem) -> bool:
+    """Return whether the norms of keys may be a bias: its gradient materialises the weights, and not for the width."""
+    if not needs_grad(*problem.operands()):
+        return True
+    pairs = math.prod(problem.batch) * problem.queries * problem.keys
+    return pairs <= MAX_KEY_BIAS_PAIRS and not needs_grad(*problem.pair.parameters())
 
 
 def _run(problem: Problem) -> Result:
@@ -141,7 +225,9 @@ def _attend(problem: Problem, causal: bool, attn_mask: Tensor | None = None) -> 
         # Queries (*batch, kv_heads, group, tokens, dim) share the keys of their group: torch's enable_gqa.
         query, key, value = query.flatten(-4, -3), key.squeeze(-3), value.squeeze(-3)
     else:
-        query, key, value = (x.expand(*batch, *x.shape[-2:]) for x in (query, key, value))
+        query, key, value = (
+            x if x.shape[:-2] == batch else x.expand(*batch, *x.shape[-2:]) for x in (query, key, value)
+        )
     if attn_mask is not None:
         if rank > 4:
             attn_mask = attn_mask.expand(*batch, *attn_mask.shape[-2:])

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from regard.checks import Rows, accumulation_dtype, describe
 from regard.errors import RegardError
 from regard.scores.base import PairScore, Score, align_batch, check_equal_dims
-from regard.scores.kernels import KERNELS, Kernel
+from regard.scores.kernels import KERNELS, Kernel, SquaredExponential
 from regard.torch_compat import in_transform, is_plain_tensor
 
 Bandwidth = float | Sequence[float] | np.ndarray | Tensor
@@ -250,6 +250,11 @@ class CosineKernel(RadialScore):
     """The cosine kernel: log cos(pi d / 2) for d < 1; arguments as for `Gaussian`."""
 
     kernel_name = "cosine_kernel"
+
+
+def is_gaussian(pair: PairScore) -> bool:
+    """Return whether a pair score is a negative squared distance times a factor: `Gaussian` and `SquaredDistance`."""
+    return isinstance(pair, DistancePair) and isinstance(pair.kernel, SquaredExponential)
 
 
 def _is_per_dimension(bandwidth: Tensor) -> bool:
