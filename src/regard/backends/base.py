@@ -64,7 +64,7 @@ class Problem(NamedTuple):
 
     @property
     def batch(self) -> tuple[int, ...]:
-        """The batch shape that all inputs broadcast to."""
+        """The batch shape that query, key, value and the parameters of the score broadcast to."""
         pair = self.pair
         return common_batch(pair.query, pair.key, self.value, *pair.parameters(), argument="score")
 
@@ -77,6 +77,26 @@ class Problem(NamedTuple):
     def uses_callable(self) -> bool:
         """Whether a function of the user computes the scores or the bias."""
         return isinstance(self.pair, CallablePair) or callable(self.bias)
+
+    @property
+    def full_batch(self) -> tuple[int, ...]:
+        """The batch shape that all tensors broadcast to, those of bias, mask and dropout included.
+
+        It differs from `batch` only inside torch.vmap, where a bias, a mask or the seed of dropout may have a batch
+        axis that queries, keys and values do not have.
+        """
+        seed, rank = self.seed, self.value.ndim
+        tensors = self._replace(seed=None).all_tensors()
+        if seed is not None and seed.ndim:
+            tensors.append(seed.reshape(*seed.shape, *[1] * (rank - seed.ndim)))
+        return common_batch(*tensors)
+
+    def all_tensors(self) -> list[Tensor]:
+        """Return query, key, the parameters of the score, value, bias, seed and the tensors of the mask."""
+        seed = [] if self.seed is None else [self.seed]
+        mask = [] if self.mask is None else self.mask.tensors()
+        # Without sizes, which torch.jit.trace turns into tensors without axes.
+        return [*self.operands(), *seed, *(tensor for tensor in mask if tensor.ndim)]
 
     def operands(self) -> list[Tensor]:
         """Return the tensors that can have a gradient: query, key, the parameters of the score, value and bias."""

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from regard.backends import higher_order, row_blocks
 from regard.backends.base import Problem, Result
-from regard.backends.encoding import Constants, Options, all_tensors, batch_of, flatten, unflatten
+from regard.backends.encoding import Constants, Options, flatten, unflatten
 from regard.checks import accumulation_dtype, needs_grad
 from regard.errors import RegardError
 from regard.torch_compat import (
@@ -188,7 +188,7 @@ class Operator:
             problem = problem._replace(seed=torch.randint(MAX_SEED, (), device=problem.value.device))
         options = self.kernels.choose(problem)
         is_differentiated = needs_grad(*problem.operands()) or has_forward_gradients() or in_functorch()
-        if not is_compiling and not is_differentiated and _is_plain(all_tensors(problem)):
+        if not is_compiling and not is_differentiated and _is_plain(problem.all_tensors()):
             found = self.kernels.forward(problem, options)
         else:
             tensors, constants = flatten(problem, options)
@@ -298,7 +298,7 @@ class Operator:
 
     def _fake_forward(self, tensors, text, numbers, sizes):
         problem, options = unflatten(tensors, Constants(text, numbers, sizes))
-        value, batch, dtype = problem.value, batch_of(problem), accumulation_dtype(problem.value.dtype)
+        value, batch, dtype = problem.value, problem.full_batch, accumulation_dtype(problem.value.dtype)
         output = value.new_empty(*batch, problem.queries, value.shape[-1])
         shapes = [(*batch, problem.queries), *self.kernels.kept_shapes(problem, options)]
         return output, *(value.new_empty(shape, dtype=dtype) for shape in shapes)

@@ -11,7 +11,6 @@ from typing import Any
 from torch import Tensor
 
 from regard.backends.base import Problem
-from regard.checks import common_batch
 from regard.masks import bound
 from regard.scores.additive import AdditivePair
 from regard.scores.base import PairScore
@@ -44,27 +43,6 @@ class Constants:
         return iter((self.text, self.numbers, self.sizes))
 
 
-def all_tensors(problem: Problem) -> list[Tensor]:
-    """Return the tensors of a problem: query, key, parameters of the score, value, bias, seed, tensors of the mask."""
-    seed = [] if problem.seed is None else [problem.seed]
-    mask = [] if problem.mask is None else problem.mask.tensors()
-    # Without sizes, which torch.jit.trace turns into tensors without axes.
-    return [*problem.operands(), *seed, *(tensor for tensor in mask if tensor.ndim)]
-
-
-def batch_of(problem: Problem) -> tuple[int, ...]:
-    """Return the batch shape that all tensors of a problem broadcast to.
-
-    With torch.vmap, a bias, a mask or the seed of dropout may have a batch axis that queries, keys and values do not
-    have.
-    """
-    seed, rank = problem.seed, problem.value.ndim
-    tensors = all_tensors(problem._replace(seed=None))
-    if seed is not None and seed.ndim:
-        tensors.append(seed.reshape(*seed.shape, *[1] * (rank - seed.ndim)))
-    return common_batch(*tensors)
-
-
 def flatten(problem: Problem, options: Options = ()) -> tuple[list[Tensor], Constants]:
     """Return a problem as tensors, text and numbers.
 
@@ -73,14 +51,14 @@ def flatten(problem: Problem, options: Options = ()) -> tuple[list[Tensor], Cons
         options: decisions of an operator, which the text includes.
 
     Returns:
-        The tensors, in the order of `all_tensors`, and the constants.
+        The tensors, in the order of `Problem.all_tensors`, and the constants.
     """
     mask_text, _, sizes = ("", [], []) if problem.mask is None else bound.flatten(problem.mask)
     has_bias, has_seed = problem.bias is not None, problem.seed is not None
     settings = _flatten_score(problem.pair), has_bias, has_seed, float(problem.dropout), problem.tolerance, options
     numbers: list[float] = []
     text = f"{_encode(settings, numbers)}\n{mask_text}"
-    return all_tensors(problem), Constants(text, numbers, sizes)
+    return problem.all_tensors(), Constants(text, numbers, sizes)
 
 
 def unflatten(tensors: Sequence[Tensor], constants: Constants) -> tuple[Problem, Options]:

@@ -139,6 +139,7 @@ def _run_gaussian(plan: Plan, problem: Problem) -> Result:
         dot_problem = problem._replace(pair=DotPair(pair.query, pair.key, 2 * factor), bias=None)
         if problem.bias is None:
             return Result(_attend(dot_problem, False, key_bias))
+        assert isinstance(problem.bias, Tensor)  # the plan refuses a callable
         return _run(dot_problem._replace(bias=key_bias + problem.bias))
     factor = 2 * pair.kernel.rate / pair.width.square()
     query = torch.cat([pair.query * factor, factor.expand(*pair.query.shape[:-1], 1)], -1)

@@ -18,7 +18,7 @@ from regard.backends.blocked.additive import (
 )
 from regard.backends.blocked.scores import DistanceScores, DotScores, TileScores
 from regard.backends.custom_op import ForwardResults, Gradients, Kernels, Needs, Operator, Shapes
-from regard.backends.encoding import Options, batch_of
+from regard.backends.encoding import Options
 from regard.checks import accumulation_dtype, has_empty_input, needs_grad
 from regard.scores.additive import AdditivePair
 from regard.scores.distance import DistancePair
@@ -82,7 +82,7 @@ def _forward(problem: Problem, options: Options) -> ForwardResults:
 
 
 def _kept_shapes(problem: Problem, options: Options) -> Shapes:
-    batch = batch_of(problem)
+    batch = problem.full_batch
     shape = (*batch, problem.queries, problem.keys)
     return [shape if softmax.keeps_scores(BlockedOptions(*options).can_keep_scores, shape) else (*batch, 0)]
 

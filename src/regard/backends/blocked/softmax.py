@@ -14,7 +14,6 @@ from torch import Tensor
 from regard.backends.base import Problem
 from regard.backends.blocked.scores import TILE_PAIRS, TileScores, add_reduced, exp_flushed_
 from regard.backends.custom_op import ForwardResults, Gradients, Needs
-from regard.backends.encoding import batch_of
 from regard.checks import accumulation_dtype, common_batch
 from regard.masks.bound import BoundMask
 
@@ -60,7 +59,7 @@ class TiledProblem:
         value, bias, dtype = problem.value, problem.bias, accumulation_dtype(problem.value.dtype)
         return cls(
             value=value.to(dtype),
-            batch=batch_of(problem),
+            batch=problem.full_batch,
             queries=problem.queries,
             keys=problem.keys,
             mask=problem.mask,

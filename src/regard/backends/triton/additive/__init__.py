@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from regard.backends.base import Problem, full_precision
 from regard.backends.custom_op import ForwardResults, Gradients, Kernels, Needs, Operator
-from regard.backends.encoding import Options, batch_of
+from regard.backends.encoding import Options
 from regard.backends.triton.additive.lift import MAX_PRODUCT, error_bound, smallest_rank, tables_on
 from regard.backends.triton.launch import NO_BAND, empty_float32, fold, kernel_mask_of, unfold
 from regard.checks import needs_grad
@@ -274,7 +274,7 @@ def fold_problem(problem: Problem, rank: int) -> FoldedProblem:
     """
     from regard.backends.triton.additive.exact import padded_count
 
-    pair, value, bias, keys, batch = problem.pair, problem.value, problem.bias, problem.keys, batch_of(problem)
+    pair, value, bias, keys, batch = problem.pair, problem.value, problem.bias, problem.keys, problem.full_batch
     assert isinstance(pair, AdditivePair)
     assert not callable(bias)
     mask, allowed, key_bias, band = kernel_mask_of(problem.mask), None, None, NO_BAND

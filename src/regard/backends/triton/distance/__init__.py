@@ -9,7 +9,7 @@ from torch import Tensor
 
 from regard.backends.base import Problem, full_precision
 from regard.backends.custom_op import ForwardResults, Gradients, Kernels, Needs, Operator, Shapes
-from regard.backends.encoding import Options, batch_of
+from regard.backends.encoding import Options
 from regard.backends.triton.distance.inputs import (
     MAX_NARROW_DIM,
     MAX_NARROW_VALUE_DIM,
@@ -51,7 +51,7 @@ def _forward(problem: Problem, options: Options) -> ForwardResults:
 
 def _kept_shapes(problem: Problem, options: Options) -> Shapes:
     del options
-    return [(*batch_of(problem), problem.queries, len(ROW_STATS))]
+    return [(*problem.full_batch, problem.queries, len(ROW_STATS))]
 
 
 def _backward(

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from regard.backends.base import Problem
-from regard.backends.encoding import batch_of
 from regard.backends.triton.launch import (
     NO_BAND,
     empty_float32,
@@ -146,7 +145,7 @@ class BackwardRows(NamedTuple):
 
 def prepare(problem: Problem) -> Inputs:
     """Return the tensors of a problem of distances as the kernels read them."""
-    pair, keys, batch = problem.pair, problem.keys, batch_of(problem)
+    pair, keys, batch = problem.pair, problem.keys, problem.full_batch
     assert isinstance(pair, DistancePair)
     mask = kernel_mask_of(problem.mask)
     assert mask is not None
