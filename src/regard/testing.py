@@ -259,7 +259,7 @@ def dispatch_log() -> Iterator[list[str]]:
         A list, to which each backend appends its name when it runs.
 
     >>> with dispatch_log() as ran:
-    ...     output = attend(torch.ones(3, 2), torch.ones(4, 2), torch.ones(4, 2), "gaussian")
+    ...     output = attend(torch.ones(3, 2), torch.ones(4, 2), torch.ones(4, 2), "laplacian")
     >>> ran
     ['reference']
     """
@@ -338,7 +338,7 @@ def limits(**values: int) -> Iterator[None]:
         RegardError: if there is no limit of a name.
 
     >>> with limits(small_elements=0, few_queries=0), dispatch_log() as ran:
-    ...     output = attend(torch.ones(3, 2), torch.ones(4, 2), torch.ones(4, 2), "gaussian")
+    ...     output = attend(torch.ones(3, 2), torch.ones(4, 2), torch.ones(4, 2), "laplacian")
     >>> ran
     ['blocked']
     """

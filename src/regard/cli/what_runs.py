@@ -37,7 +37,7 @@ def devices() -> Iterator[str]:
 def _scores(device: str) -> dict[str, ScoreLike]:
     return {
         "dot product": "scaled_dot",
-        "kernel of the distance": "gaussian",
+        "kernel of the distance": "laplacian",
         "additive": Additive(DIM, DIM, HIDDEN).to(device),
         "a function of yours": lambda query, key: query @ key.mT,
     }

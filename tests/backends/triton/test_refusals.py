@@ -95,7 +95,7 @@ def test_axes_shared_in_more_than_two_groups_are_supported():
 
 def test_auto_never_uses_triton_on_a_cpu():
     tokens = torch.randn(2048, 3, device="cpu")
-    for score in ("gaussian", Additive.of_projected(3).to("cpu")):
+    for score in ("laplacian", Additive.of_projected(3).to("cpu")):
         assert regard.why(tokens, tokens, tokens, score).backend == "blocked"
 
 
