@@ -27,7 +27,7 @@ def test_as_json_it_says_what_why_says(capsys):
     assert set(found) == {"machine", "extras", "backends"}
     large = next(one for one in found["backends"] if one["what"] == "kernel of the distance" and "2048" in one["size"])
     tokens = torch.zeros(4, 2048, 16)
-    explained = regard.why(tokens, tokens, tokens, "gaussian")
+    explained = regard.why(tokens, tokens, tokens, "laplacian")
     assert (large["backend"], large["error"], large["not"]) == (explained.backend, explained.bound, explained.refusals)
 
 
