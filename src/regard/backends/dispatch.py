@@ -7,6 +7,7 @@ from torch import Tensor
 
 from regard.backends import blocked, reference, sdpa, triton
 from regard.backends.base import Backend, Need, Plan, Problem, Refusal, Result
+from regard.backends.malloc import keep_freed_memory
 from regard.errors import RegardError
 from regard.scores.base import CallablePair
 from regard.scores.distance import is_gaussian
@@ -30,6 +31,8 @@ BACKENDS: dict[str, Backend] = {
     backend.name: backend for backend in (sdpa.Sdpa(), triton.Triton(), reference.Reference(), blocked.Blocked())
 }
 """All backends by name."""
+
+keep_freed_memory()
 
 
 @dataclass(frozen=True)
