@@ -21,6 +21,8 @@ def _quiet_figures(monkeypatch, tmp_path):
     pyplot.close("all")
 
 
+# torch.func.jvp itself calls torch.jit.script.
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
 @pytest.mark.usefixtures("_quiet_figures")
 @pytest.mark.parametrize("page", RUN, ids=name_of)
 def test_the_code_of_a_page_runs(page):
