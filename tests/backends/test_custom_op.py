@@ -17,22 +17,22 @@ from regard.scores import Additive, Gaussian, ScaledDot
 CALLS = []
 
 
-KERNELS = blocked.OPERATOR.kernels
+FUNCTIONS = blocked.OPERATOR.functions
 
 
 def forward(problem, options):
     CALLS.append(("forward", options))
-    return KERNELS.forward(problem, options)
+    return FUNCTIONS.forward(problem, options)
 
 
 def backward(problem, options, saved, d_output, d_log_mass, needs):
     CALLS.append(("backward", needs))
-    return KERNELS.backward(problem, options, saved, d_output, d_log_mass, needs)
+    return FUNCTIONS.backward(problem, options, saved, d_output, d_log_mass, needs)
 
 
 OPERATOR = Operator(
     "test_attention",
-    KERNELS._replace(forward=forward, backward=backward),
+    FUNCTIONS._replace(forward=forward, backward=backward),
     backend="test",
 )
 

@@ -113,7 +113,7 @@ class Gradients(NamedTuple):
     bias: Tensor | None
 
 
-class Kernels(NamedTuple):
+class OperatorFunctions(NamedTuple):
     """The functions from which an `Operator` is made.
 
     Attributes:
@@ -139,22 +139,22 @@ class Operator:
     """A custom operator of torch, `regard::<name>`, and its backward operator, `regard::<name>_backward`.
 
     Attributes:
-        kernels: its functions.
+        functions: its functions.
         forward: the custom operator; takes what `flatten` returns.
         backward: its backward operator; takes what `forward` takes, the results of `forward`, their gradients and a
             list of booleans.
     """
 
-    def __init__(self, name: str, kernels: Kernels, *, backend: str) -> None:
+    def __init__(self, name: str, functions: OperatorFunctions, *, backend: str) -> None:
         """Register both operators.
 
         Args:
             name: name of the operator.
-            kernels: its functions.
+            functions: its functions.
             backend: name of the backend, for error messages.
         """
-        self.kernels, self._backend = kernels, backend
-        results = ", ".join(["Tensor"] * (2 + kernels.num_kept))
+        self.functions, self._backend = functions, backend
+        results = ", ".join(["Tensor"] * (2 + functions.num_kept))
         arguments = "Tensor[] tensors, str text, float[] numbers, SymInt[] sizes"
         self.forward = torch.library.custom_op(
             f"regard::{name}", self._forward_operator, mutates_args=(), schema=f"({arguments}) -> ({results})"
@@ -186,10 +186,10 @@ class Operator:
             return row_blocks.run(problem)  # torch ignores the tangents of an operator's arguments
         if problem.dropout:
             problem = problem._replace(seed=torch.randint(MAX_SEED, (), device=problem.value.device))
-        options = self.kernels.choose(problem)
+        options = self.functions.choose(problem)
         is_differentiated = needs_grad(*problem.operands()) or has_forward_gradients() or in_functorch()
         if not is_compiling and not is_differentiated and _is_plain(problem.all_tensors()):
-            found = self.kernels.forward(problem, options)
+            found = self.functions.forward(problem, options)
         else:
             tensors, constants = flatten(problem, options)
             if is_differentiated and not is_compiling:
@@ -271,7 +271,9 @@ class Operator:
         self, tensors: list[Tensor], text: str, numbers: Sequence[float], sizes: Sequence[int]
     ) -> tuple[Tensor, ...]:
         # Contiguous, because compiled programs rely on the strides of the fake results.
-        return tuple(x.contiguous() for x in self.kernels.forward(*unflatten(tensors, Constants(text, numbers, sizes))))
+        return tuple(
+            x.contiguous() for x in self.functions.forward(*unflatten(tensors, Constants(text, numbers, sizes)))
+        )
 
     def _backward(
         self,
@@ -288,7 +290,7 @@ class Operator:
         has_bias = problem.bias is not None
         needed = Needs(needs[:num_pair], needs[num_pair], has_bias and needs[num_pair + 1])
         d_output, d_log_mass = d_results
-        found = self.kernels.backward(problem, options, saved, d_output, d_log_mass, needed)
+        found = self.functions.backward(problem, options, saved, d_output, d_log_mass, needed)
         grads = [*found.pair, found.value, *([found.bias] if has_bias else [])]
         grads += [None] * (len(tensors) - len(grads))
         return [
@@ -300,7 +302,7 @@ class Operator:
         problem, options = unflatten(tensors, Constants(text, numbers, sizes))
         value, batch, dtype = problem.value, problem.full_batch, accumulation_dtype(problem.value.dtype)
         output = value.new_empty(*batch, problem.queries, value.shape[-1])
-        shapes = [(*batch, problem.queries), *self.kernels.kept_shapes(problem, options)]
+        shapes = [(*batch, problem.queries), *self.functions.kept_shapes(problem, options)]
         return output, *(value.new_empty(shape, dtype=dtype) for shape in shapes)
 
     def _autograd_backward(self, ctx, *d_results):

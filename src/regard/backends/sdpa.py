@@ -24,7 +24,7 @@ from regard.checks import (
     needs_grad,
 )
 from regard.masks.bound import Band, BoundMask, Dense
-from regard.scores.distance import DistancePair
+from regard.scores.distance import DistancePair, is_gaussian
 from regard.scores.dot import DotPair
 from regard.scores.kernels import SquaredExponential
 from regard.torch_compat import call_for_reuse, can_read_values, forward_gradient_level, in_functorch, is_traced
@@ -54,7 +54,7 @@ class Sdpa(Backend):
     def plan(self, problem: Problem, need: Need) -> Plan | Refusal:
         """Return a plan for dot products and Gaussian scores whose mask and bias the kernels of torch support."""
         pair, mask, value = problem.pair, problem.mask, problem.value
-        if isinstance(pair, DistancePair) and isinstance(pair.kernel, SquaredExponential):
+        if isinstance(pair, DistancePair) and is_gaussian(pair):
             return self._plan_gaussian(problem, pair, need)
         if not isinstance(pair, DotPair):
             return self.refuse("it computes dot products and Gaussian scores only")
@@ -80,17 +80,20 @@ class Sdpa(Backend):
         return self._plan_masked(problem, mask)
 
     def _plan_gaussian(self, problem: Problem, pair: DistancePair, need: Need) -> Plan | Refusal:
-        """Return a plan for a Gaussian score whose rounding as a dot product is small. Reads the norms of tokens."""
+        """Return a plan for a Gaussian score, or a refusal if its rounding as a dot product would be large.
+
+        The norms of the tokens are read, which shows how large the rounding is.
+        """
         dot_problem = problem._replace(pair=DotPair(pair.query, pair.key, 1.0))
         found = self.plan(dot_problem, need)
         if isinstance(found, Refusal):
             return found
         if not all(map(can_read_values, (pair.query, pair.key, pair.width))):
-            return self.refuse("it reads the norms of tokens, which is free on a CPU only, for a Gaussian score")
+            return self.refuse("it reads the norms of tokens for a Gaussian score, on a CPU outside of tracing only")
         if pair.query.dtype not in (torch.float32, torch.float64) or is_autocast_enabled(problem.value.device):
             return self.refuse("a Gaussian score as a dot product needs float32 or float64")
         if not (term := _gaussian_term(problem, pair)) <= MAX_GAUSSIAN_TERM:
-            return self.refuse(f"the tokens extend over too many bandwidths for a dot product ({term:.3g})")
+            return self.refuse(f"the largest term of the dot product, {term:.3g}, would be rounded too much")
         return found._replace(run=partial(_run_gaussian, found))
 
     def error_bound(self, problem: Problem) -> str:
@@ -148,7 +151,11 @@ def _run_gaussian(plan: Plan, problem: Problem) -> Result:
 
 
 def _can_use_key_bias(problem: Problem) -> bool:
-    """Return whether the norms of keys may be a bias: its gradient materialises the weights, and not for the width."""
+    """Return whether the norms of keys may be a bias for each key.
+
+    The gradient of a bias materialises the weights, so in training the problem must be small. The width of such a call
+    is a number, so it cannot have a gradient.
+    """
     if not needs_grad(*problem.operands()):
         return True
     pairs = math.prod(problem.batch) * problem.queries * problem.keys

@@ -161,7 +161,7 @@ def test_nothing_is_kept_where_no_backward_pass_follows(monkeypatch):
         with torch.set_grad_enabled(gradient):
             regard.attend(query, query, query, "dot", backend="blocked")
     regard.attend(*(query.detach() for _ in range(3)), "dot", backend="blocked")
-    with FlopCounterMode(display=False):  # who watches is told the same shapes whatever the sizes
+    with FlopCounterMode(display=False):  # an intercepted call has the same shapes at any size
         regard.attend(query, query, query, "dot", backend="blocked")
     assert asked == [True, False, False, False]
 

@@ -17,7 +17,7 @@ from regard.backends.blocked.additive import (
     tanh_error,
 )
 from regard.backends.blocked.scores import DistanceScores, DotScores, TileScores
-from regard.backends.custom_op import ForwardResults, Gradients, Kernels, Needs, Operator, Shapes
+from regard.backends.custom_op import ForwardResults, Gradients, Needs, Operator, OperatorFunctions, Shapes
 from regard.backends.encoding import Options
 from regard.checks import accumulation_dtype, has_empty_input, needs_grad
 from regard.scores.additive import AdditivePair
@@ -123,6 +123,6 @@ def _tile_scores(problem: Problem, needs: Sequence[bool], uses_loops: bool) -> T
 
 OPERATOR = Operator(
     "blocked",
-    Kernels(_forward, _backward, _choose, _kept_shapes, num_kept=1),
+    OperatorFunctions(_forward, _backward, _choose, _kept_shapes, num_kept=1),
     backend="blocked",
 )

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from regard.backends.base import Problem, full_precision
-from regard.backends.custom_op import ForwardResults, Gradients, Kernels, Needs, Operator
+from regard.backends.custom_op import ForwardResults, Gradients, Needs, Operator, OperatorFunctions
 from regard.backends.encoding import Options
 from regard.backends.triton.additive.lift import MAX_PRODUCT, error_bound, smallest_rank, tables_on
 from regard.backends.triton.launch import NO_BAND, empty_float32, fold, kernel_mask_of, unfold
@@ -440,4 +440,4 @@ def _add_bias_gradient(folded: FoldedProblem, slab: Slab, d_scores: Tensor, grad
     part.add_(added if added.shape == part.shape else added.sum_to_size(part.shape))
 
 
-OPERATOR = Operator("triton_additive", Kernels(_forward, _backward, _choose), backend="triton")
+OPERATOR = Operator("triton_additive", OperatorFunctions(_forward, _backward, _choose), backend="triton")

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from regard.backends.base import Problem, full_precision
-from regard.backends.custom_op import ForwardResults, Gradients, Kernels, Needs, Operator, Shapes
+from regard.backends.custom_op import ForwardResults, Gradients, Needs, Operator, OperatorFunctions, Shapes
 from regard.backends.encoding import Options
 from regard.backends.triton.distance.inputs import (
     MAX_NARROW_DIM,
@@ -101,5 +101,5 @@ def _can_use_products(inputs: Inputs) -> bool:
 
 
 OPERATOR = Operator(
-    "triton_distance", Kernels(_forward, _backward, kept_shapes=_kept_shapes, num_kept=1), backend="triton"
+    "triton_distance", OperatorFunctions(_forward, _backward, kept_shapes=_kept_shapes, num_kept=1), backend="triton"
 )
