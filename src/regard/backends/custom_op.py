@@ -195,12 +195,13 @@ class Operator:
             if is_differentiated and not is_compiling:
                 found = self._function.apply(constants, *tensors)
             else:
-                found = self.forward(tensors, *constants)
+                found = self.forward(tensors, constants.text, constants.numbers, constants.sizes)
         return Result(found[0], found[1])
 
     def call_forward(self, tensors: Sequence[Tensor], constants: Constants) -> ForwardResults:
         """Run the forward function: directly if `_is_plain`, and else through the custom operator."""
-        return (self._forward if _is_plain(tensors) else self.forward)(list(tensors), *constants)
+        function = self._forward if _is_plain(tensors) else self.forward
+        return function(list(tensors), constants.text, constants.numbers, constants.sizes)
 
     def call_backward(
         self,
@@ -213,8 +214,8 @@ class Operator:
         """Run the backward function: directly if `_is_plain`, and else through the custom operator."""
         is_plain = _is_plain([*tensors, *saved, *d_results])
         function = self._backward if is_plain else self.backward
-        text, numbers, sizes = constants
-        return function(list(tensors), text, numbers, sizes, list(saved), list(d_results), list(needs))
+        arguments = list(tensors), constants.text, constants.numbers, constants.sizes
+        return function(*arguments, list(saved), list(d_results), list(needs))
 
     def equations(
         self, tensors: Sequence[Tensor], constants: Constants
@@ -308,9 +309,10 @@ class Operator:
     def _autograd_backward(self, ctx, *d_results):
         results, tensors = _split_saved(ctx)
         needs = list(ctx.needs_input_grad[0])
-        found = self.backward(tensors, *ctx.constants, results, list(d_results[:2]), needs)
-        # torch treats an empty list argument as a list of tensors and then expects a list as its gradient.
         constants = ctx.constants
+        arguments = tensors, constants.text, constants.numbers, constants.sizes
+        found = self.backward(*arguments, results, list(d_results[:2]), needs)
+        # torch treats an empty list argument as a list of tensors and then expects a list as its gradient.
         return _only_needed(found, needs), None, None if constants.numbers else [], None if constants.sizes else []
 
     def _vmap_forward(self, info, in_dims, tensors, *constants):

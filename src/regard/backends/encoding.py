@@ -26,7 +26,8 @@ Options = tuple[Any, ...]
 class Constants:
     """Everything of a problem that is not a tensor.
 
-    Not a tuple, because torch.func would treat its entries as arguments.
+    Not a tuple, because torch.func would treat its entries as arguments. Not iterable either, because torch.compile of
+    torch 2.11 cannot unpack an object by a method `__iter__` written in Python.
 
     Attributes:
         text: structure of the problem as JSON; the second line is the structure of its mask.
@@ -37,10 +38,6 @@ class Constants:
     text: str
     numbers: Sequence[float]
     sizes: Sequence[int]
-
-    def __iter__(self) -> Iterator[Any]:
-        """Iterate over text, numbers and sizes, in the order of the arguments of an operator."""
-        return iter((self.text, self.numbers, self.sizes))
 
 
 def flatten(problem: Problem, options: Options = ()) -> tuple[list[Tensor], Constants]:

@@ -23,7 +23,8 @@ def arguments(tolerance, *, requires_grad=False):
     options = plan_of(call)[:3]
     assert (options[0] > 0) == (tolerance is not None)
     tensors, constants = flatten(problem_of(call, dropout=0.25)._replace(seed=torch.tensor(7)), options)
-    return [x.detach().requires_grad_(requires_grad and x.is_floating_point()) for x in tensors], *constants
+    tensors = [x.detach().requires_grad_(requires_grad and x.is_floating_point()) for x in tensors]
+    return tensors, constants.text, constants.numbers, constants.sizes
 
 
 @TOLERANCES
