@@ -135,7 +135,7 @@ def _check_tensors(estimator: Any, X: Tensor, y: Any, sample_weight: Any, *, lab
 def _to(argument: str, numbers: Any, X: Tensor) -> Tensor:
     """Numbers for each row as a tensor beside X, without the graph that made them."""
     try:
-        tensor = torch.as_tensor(numbers)
+        tensor = torch.as_tensor(numbers, device=X.device)
     except (TypeError, ValueError, RuntimeError) as error:
         raise RegardError(
             argument, got=describe(numbers), needed="a number for each row of X", repair="Pass an array or a tensor."

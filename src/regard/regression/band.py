@@ -38,7 +38,7 @@ def quantile(level: float) -> float:
     """How many standard errors on each side hold this share of a normal distribution."""
     if not (isinstance(level, Real) and 0 < level < 1):
         raise RegardError("level", got=repr(level), needed="a number between 0 and 1", repair="Pass level=0.95.")
-    return float(ndtri(torch.tensor((1 + float(level)) / 2, dtype=torch.float64)))
+    return float(ndtri(torch.tensor((1 + float(level)) / 2, dtype=torch.float64, device="cpu")))
 
 
 def noise(smoother: Smoother, variance: str) -> Tensor:

@@ -49,7 +49,8 @@ def choose(smoother: Smoother, wish: Wish) -> Chosen:
         if wish.per_dimension and data.key.shape[-1] > 1:
             found = refine(found, bandwidth, wish.exclude, wish.verbose)
         return Chosen(*found)
-    return Chosen(replace(smoother, width=_plain(torch.as_tensor(np.asarray(bandwidth, dtype=np.float64)), data)))
+    width = torch.as_tensor(np.asarray(bandwidth, dtype=np.float64), device="cpu")
+    return Chosen(replace(smoother, width=_plain(width, data)))
 
 
 def shown(smoother: Smoother) -> float | np.ndarray | Nearest:

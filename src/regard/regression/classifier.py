@@ -84,7 +84,8 @@ class NadarayaWatsonClassifier(ClassifierMixin, KernelEstimator):
             self.classes_, label = torch.unique(y, return_inverse=True)
         else:
             self.classes_, label = np.unique(y, return_inverse=True)
-        one_hot = torch.nn.functional.one_hot(torch.as_tensor(label).long(), len(self.classes_)).to(X.dtype)
+        label = torch.as_tensor(label, device=X.device).long()
+        one_hot = torch.nn.functional.one_hot(label, len(self.classes_)).to(X.dtype)
         self._fit(X, one_hot, weight, degree=0)
 
     def predict_proba(self, X: Any) -> Any:
@@ -105,10 +106,12 @@ class NadarayaWatsonClassifier(ClassifierMixin, KernelEstimator):
         if not isinstance(X, Tensor):
             return super().score(X, y, sample_weight)
         if self._are_words:
-            right = torch.as_tensor(self.predict(X) == np.asarray(y)).double()
+            right = torch.as_tensor(self.predict(X) == np.asarray(y), device="cpu").double()
         else:
             right = (self.predict(X) == torch.as_tensor(y, device=X.device)).double()
-        weight = torch.ones_like(right) if sample_weight is None else torch.as_tensor(sample_weight).to(right)
+        weight = torch.ones_like(right)
+        if sample_weight is not None:
+            weight = torch.as_tensor(sample_weight, device=right.device).to(right)
         return float((right * weight).sum() / weight.sum())
 
     @property

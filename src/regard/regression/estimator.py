@@ -200,5 +200,5 @@ class NadarayaWatson(MultiOutputMixin, RegressorMixin, KernelEstimator):
 
 def _as_plain(numbers: Any) -> np.ndarray:
     """In double precision, since NumPy has no bfloat16; complex numbers stay complex, and are refused."""
-    tensor = torch.as_tensor(numbers).detach().cpu()
+    tensor = torch.as_tensor(numbers, device="cpu").detach()
     return tensor.to(torch.promote_types(tensor.dtype, torch.float64)).numpy()

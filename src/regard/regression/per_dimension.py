@@ -55,7 +55,7 @@ def refine(found: Found, criterion: str, exclude: int, verbose: int = 0) -> Foun
     if not result.fun < found.value:
         return found
     _say_if_unseen(result.x >= highest)
-    refined = replace(smoother, width=torch.as_tensor(np.exp(result.x)).to(smoother.width))
+    refined = replace(smoother, width=torch.as_tensor(np.exp(result.x), device="cpu").to(smoother.width))
     judgement = CRITERIA[criterion](refined, exclude)
     return Found(refined, float(judgement.value), judgement.alone, found.trials)
 

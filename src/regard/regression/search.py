@@ -219,7 +219,7 @@ def _spacing(data: Data) -> float:
 def _sampled(judge: Judge) -> tuple[Judge, float]:
     """The same criterion on SCAN_ROWS rows, and their share of all rows."""
     data = judge.smoother.data
-    order = torch.randperm(len(data.key), generator=torch.Generator().manual_seed(0))
+    order = torch.randperm(len(data.key), generator=torch.Generator().manual_seed(0), device="cpu")
     rows = order[:SCAN_ROWS].sort().values.to(data.key.device)
     sample = data.at(rows)
     share = SCAN_ROWS / len(data.key)

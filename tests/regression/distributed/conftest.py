@@ -2,8 +2,16 @@
 
 import numpy as np
 import pytest
+import torch
 
 ROWS = 311
+
+
+@pytest.fixture(autouse=True)
+def _default_device_without_values():
+    """Whatever the default device is: tensors on the meta device have no values."""
+    with torch.device("meta"):
+        yield
 
 
 @pytest.fixture(scope="package")

@@ -53,7 +53,7 @@ def answer_block_by_block(model: Any, X: Any, method: str) -> Any:
         shared = dask.delayed(model, traverse=False)
         answers = [dask.delayed(_ask)(shared, block, method) for block in X.to_delayed().ravel()]
     columns = () if method == "log_mass" or model._one_output else (smoother.outputs,)
-    dtype = torch.empty(0, dtype=smoother.like.dtype).numpy().dtype
+    dtype = torch.empty(0, dtype=smoother.like.dtype, device="cpu").numpy().dtype
     parts = [
         dask.array.from_delayed(answer, (count, *columns), dtype)
         for answer, count in zip(answers, X.chunks[0], strict=True)

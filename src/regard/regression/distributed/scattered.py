@@ -109,7 +109,7 @@ class Scattered:
 
     def overall_mean(self) -> Tensor:
         """(outputs,): the mean of all values."""
-        return torch.as_tensor(join(self.summaries).value).to(self.like.dtype)
+        return torch.as_tensor(join(self.summaries).value, device="cpu").to(self.like.dtype)
 
 
 def tree(parts: list[Any]) -> Any:

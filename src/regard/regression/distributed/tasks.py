@@ -70,15 +70,15 @@ def observe(block: Block, dtype: np.dtype) -> Data:
     if weight is not None and not bool((weight > 0).all()):
         data = _rows(data, weight > 0)
     if block.without is not None:
-        stay = torch.ones(len(data.key), dtype=torch.bool)
-        stay[torch.tensor(block.without)] = False
+        stay = torch.ones(len(data.key), dtype=torch.bool, device="cpu")
+        stay[torch.tensor(block.without, device="cpu")] = False
         data = _rows(data, stay)
     return data
 
 
 def take(block: Block, rows: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, ...]:
     """Some rows of a block, by their positions: key, value and weight."""
-    data = _rows(observe(block, dtype), torch.tensor(rows))
+    data = _rows(observe(block, dtype), torch.tensor(rows, device="cpu"))
     weight = torch.ones_like(data.key[:, 0]) if data.weight is None else data.weight
     return data.key.numpy(), data.value.numpy(), weight.numpy()
 
@@ -118,9 +118,8 @@ def join(parts: list[Part]) -> Part:
     masses = np.stack([part.peak + part.log_mass for part in parts])
     peaks = np.stack([part.peak for part in parts])
     peak = np.take_along_axis(peaks, masses.argmax(0)[np.newaxis], 0)[0]
-    joined = merge(
-        [Attended(torch.tensor(part.mean), torch.tensor((part.peak - peak) + part.log_mass)) for part in parts]
-    )
+    pools = [(torch.tensor(x, device="cpu") for x in (part.mean, part.peak - peak + part.log_mass)) for part in parts]
+    joined = merge([Attended(mean, log_mass) for mean, log_mass in pools])
     return Part(joined.output.numpy(), joined.log_mass.numpy(), peak)
 
 
@@ -133,7 +132,7 @@ def _look_closely(part: Part, rows: np.ndarray, queries: np.ndarray, data: Data,
 
     Weights are pooled as values are: added to a score of -1e12, the logarithm of a weight would be lost.
     """
-    query, key, value = torch.tensor(queries[rows]).double(), data.key.double(), data.value.double()
+    query, key, value = torch.tensor(queries[rows], device="cpu").double(), data.key.double(), data.value.double()
     weight = torch.ones_like(key[:, :1]) if data.weight is None else data.weight.double().unsqueeze(-1)
     score = score_of(kernel)
     peak = inspect(query, key, value, score=score).scores().amax(-1)

@@ -133,7 +133,7 @@ def _twin(scattered: Scattered) -> Data:
     total = join(scattered.summaries)
     apart = np.sqrt(total.spread)
     key = torch.from_numpy(np.stack([-apart, apart])).to(scattered.like.dtype)
-    return Data(key, key[:, :1], torch.full((2,), total.weight / 2, dtype=torch.float64))
+    return Data(key, key[:, :1], torch.full((2,), total.weight / 2, dtype=torch.float64, device="cpu"))
 
 
 def _draw(scattered: Scattered) -> tuple[np.ndarray, ...]:

@@ -38,7 +38,7 @@ def suits(query: Tensor, data: Data, kernel: Kernel) -> bool:
 def pool(query: Tensor, data: Data, kernel: Kernel, *, exclude: int | None = None, moments: bool = False) -> Pool:
     """Pool every query over the keys near it; as `through_attend.pool`, with exclude None or 0."""
     assert exclude in (None, 0), "rows beside a row are its neighbours in time, not in space"
-    width = torch.as_tensor(kernel.width, dtype=query.dtype).expand(query.shape[-1])
+    width = torch.as_tensor(kernel.width, dtype=query.dtype, device=query.device).expand(query.shape[-1])
     size = min(max(len(query) // FEWEST_BLOCKS, FEWEST_QUERIES), MOST_QUERIES)
     queries, keys = pack(query, size, width), pack(data.key, KEYS_AT_ONCE, width)
     largest = torch.maximum(query.abs().amax(0), data.key.abs().amax(0))
@@ -68,7 +68,7 @@ class _Near:
         self.key = key
         self.low, self.high = boxes.low - reach, boxes.high + reach
         self.reach = reach
-        self.within = torch.arange(boxes.size)
+        self.within = torch.arange(boxes.size, device=key.device)
 
     def share(self, queries: Packed) -> float:
         """The share of all pairs that boxes leave, estimated on some of the queries' boxes."""
@@ -88,7 +88,7 @@ class _Near:
 
     def _touch(self, low: Tensor, high: Tensor) -> Tensor:
         """Which boxes of keys, grown by the reach, touch which of these boxes, (boxes, boxes of keys)."""
-        touch = torch.ones(len(low), len(self.low), dtype=torch.bool)
+        touch = torch.ones(len(low), len(self.low), dtype=torch.bool, device=low.device)
         for dim in range(low.shape[-1]):
             touch &= self.low[:, dim] <= high[:, dim : dim + 1]
             touch &= self.high[:, dim] >= low[:, dim : dim + 1]

@@ -70,7 +70,7 @@ class Polynomial(Expansion):
     @torch.inference_mode(False)  # kept for calls of every mode
     def _multiplied_out(self, power: int) -> Tensor:
         terms = self.terms(power)
-        matrix = torch.zeros(power + 1, terms, terms, dtype=torch.float64)
+        matrix = torch.zeros(power + 1, terms, terms, dtype=torch.float64, device="cpu")
         for more in range(power + 1):
             for degree, coefficient in enumerate(self.coefficients, start=more):
                 for p in range(degree + 1):

@@ -75,7 +75,7 @@ def _around(place: Tensor) -> tuple[Tensor, Tensor]:
 def _between_nodes() -> Tensor:
     """The products of the distances from each node to all others, (NODES, 1)."""
     products = [math.prod(one - other for other in range(NODES) if other != one) for one in range(NODES)]
-    return torch.tensor(products, dtype=torch.float64).unsqueeze(-1)
+    return torch.tensor(products, dtype=torch.float64, device="cpu").unsqueeze(-1)
 
 
 def _spread(masses: Tensor, node: Tensor, factor: Tensor) -> Tensor:
