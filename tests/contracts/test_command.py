@@ -20,6 +20,8 @@ from regard.regression import NadarayaWatson, Nearest
 from regard.translation import Architecture, Translator
 from regard.translation.training import Data, Training
 
+pytestmark = pytest.mark.cpu
+
 # The verbs and the options that each of them has; those of a recipe are the fields of its three tables.
 VERBS = {
     "tour": "out quick",

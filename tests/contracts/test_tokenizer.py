@@ -15,6 +15,8 @@ from regard import RegardError
 from regard.translation import Translator
 from regard.translation.training import Data
 
+pytestmark = pytest.mark.cpu
+
 UNITS = typing.get_args(typing.get_type_hints(Data)["source_unit"])
 SIDES = ("source", "target")
 SOURCES = ["the old cat sat", "a cat, an old hat", "größe 東京 😀", "l'été & <b> [c]", "the hat sat", "a b a b"]
