@@ -573,6 +573,12 @@ def test_gradients_of_a_gaussian_score_are_those_of_the_reference(score, bias, m
         torch.testing.assert_close(found, exact)
 
 
+def test_gaussian_score_is_refused_where_the_norms_of_tokens_cannot_be_read():
+    tokens = [torch.empty(2, n, 8, device="meta") for n in (20, 30, 30)]
+    with refuses("backend", "torch refuses", "norms of tokens"):
+        regard.attend(*tokens, "gaussian", backend="torch")
+
+
 @pytest.mark.cpu
 def test_padding_does_not_count_for_the_extent_of_a_gaussian_score():
     query, key, value = gaussian_tokens(0.5)
