@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from regard.errors import RegardError
 from regard.translation.bad_lines import BadLine, Reason
-from regard.translation.lines import MOST_BYTES, read_lines
-from regard.translation.text import normalise
+from regard.translation.text import MOST_BYTES, normalise, read_lines
 
 MOST_RATIO = 9.0
 MOST_CHARACTERS = 2000
