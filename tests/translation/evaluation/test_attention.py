@@ -7,7 +7,7 @@ from regard.translation.corpora import Example, Span
 from regard.translation.evaluation.attention import attention_on_spans
 from regard.translation.sentence import Sentence
 from regard.translation.translated import Translation
-from regard.translation.vocabularies import learn
+from regard.translation.vocabulary import learn
 
 WORDS = learn("words", ["one two 1 2 and"])
 

@@ -8,7 +8,7 @@ from tests.translation.model.examples import make_batch, make_model
 
 from regard.translation.model import Architecture, EncoderDecoder
 from regard.translation.model.architecture import SCORES
-from regard.translation.symbols import PAD
+from regard.translation.vocabulary import PAD
 
 
 def sigmoid(x):

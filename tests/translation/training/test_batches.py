@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.translation.model import Architecture, EncoderDecoder
-from regard.translation.symbols import BEGIN, END, PAD
 from regard.translation.training.batches import Plan, make_batch, plan
 from regard.translation.training.loss import smoothed_cross_entropy
+from regard.translation.vocabulary import BEGIN, END, PAD
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=60)
 

@@ -5,8 +5,8 @@ from tests.refuses import refuses
 from tests.translation.training.toys import make_corpus, make_pairs, make_recipe
 
 from regard.translation.pairs import Pair
-from regard.translation.symbols import UNKNOWN
 from regard.translation.training.corpus import Corpus, learn_vocabularies
+from regard.translation.vocabulary import UNKNOWN
 
 
 def test_vocabularies_know_training_data_only():

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from regard.translation.vocabularies.vocabulary import Unit
+from regard.translation.vocabulary import Unit
 
 
 class Span(NamedTuple):

@@ -14,8 +14,8 @@ from regard.translation.folder.page import FileFacts, Page, damaged
 from regard.translation.folder.sharing import names_of_each
 from regard.translation.model import Architecture, EncoderDecoder
 from regard.translation.text import read_regular
-from regard.translation.vocabularies import Vocabulary
-from regard.translation.vocabularies import load as load_vocabulary
+from regard.translation.vocabulary import Vocabulary
+from regard.translation.vocabulary import load as load_vocabulary
 
 ATTEMPTS = 5  # at a folder that a training is just writing to
 

@@ -9,7 +9,7 @@ from regard.translation.model.architecture import Architecture
 from regard.translation.model.decoder import Decoder, DecoderState
 from regard.translation.model.encoder import Encoder
 from regard.translation.search.step import Stepped
-from regard.translation.symbols import PAD
+from regard.translation.vocabulary import PAD
 
 
 class EncoderDecoder(nn.Module):

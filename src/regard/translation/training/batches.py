@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from regard.translation.symbols import BEGIN, END, PAD
+from regard.translation.vocabulary import BEGIN, END, PAD
 
 Tokens = Sequence[int]
 

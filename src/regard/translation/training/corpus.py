@@ -8,7 +8,7 @@ from regard.errors import RegardError
 from regard.translation.corpora import BuiltIn, Example
 from regard.translation.pairs import Pair
 from regard.translation.training.recipe import Recipe
-from regard.translation.vocabularies import Vocabulary, VocabularySizeError, learn
+from regard.translation.vocabulary import Vocabulary, VocabularySizeError, learn
 
 
 @dataclass(frozen=True)

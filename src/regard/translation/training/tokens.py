@@ -11,7 +11,7 @@ from regard.translation.corpora import Example
 from regard.translation.pairs import Pair
 from regard.translation.training.batches import Plan, Tokens, plan
 from regard.translation.training.recipe import Recipe
-from regard.translation.vocabularies import Vocabulary
+from regard.translation.vocabulary import Vocabulary
 
 
 @dataclass
