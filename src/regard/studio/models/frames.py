@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from regard.translation.alignment import attention_on_spans
 from regard.translation.corpora import Example
-from regard.translation.evaluation.attention import attention_on_spans
 from regard.translation.training import Corpus, Recipe
 from regard.translation.training.checkpoint import load as load_checkpoint
 from regard.translation.training.trainee import Trainee

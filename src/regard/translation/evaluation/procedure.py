@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from regard.errors import RegardError
+from regard.translation.alignment import attention_on_spans
 from regard.translation.corpora import Example
-from regard.translation.evaluation.attention import attention_on_spans
 from regard.translation.evaluation.by_length import by_length, exact_share
 from regard.translation.evaluation.evaluation import Comparison, Evaluation, LabelGroup
 from regard.translation.evaluation.metrics import Metric, check_count, check_tokenizer, measure

@@ -9,7 +9,7 @@ import torch
 
 from regard.errors import RegardError
 from regard.translation import folder
-from regard.translation.alignments import UNIFORM
+from regard.translation.alignment import UNIFORM
 from regard.translation.folder import Loaded
 from regard.translation.training import checkpoint, machine, randomness
 from regard.translation.training.batches import make_batch

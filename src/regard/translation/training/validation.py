@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from regard.translation.alignments import flatness
+from regard.translation.alignment import flatness
 from regard.translation.corpora import Example
 from regard.translation.evaluation.by_length import exact_share
 from regard.translation.evaluation.metrics import short_bleu
