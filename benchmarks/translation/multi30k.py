@@ -19,8 +19,8 @@ from pathlib import Path
 
 from benchmarks.measure import machine
 from regard.translation import Translator
+from regard.translation.dataset import Pair, read_parallel
 from regard.translation.evaluation import evaluate
-from regard.translation.pairs import Pair, read_parallel
 from regard.translation.training import Corpus, Recipe, train
 from regard.translation.training.events import Event
 

@@ -19,7 +19,7 @@ from regard.plots.heatmaps import heatmap_apart
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from regard.translation.corpora.example import Example, Span
+    from regard.translation.dataset import Example, Span
     from regard.translation.translated import Translation
 
 # A row of softmax weights exceeds 1 by its rounding, in half precision by some parts of a thousand.

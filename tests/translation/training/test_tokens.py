@@ -3,8 +3,7 @@
 from tests.refuses import refuses
 from tests.translation.training.toys import make_pairs, make_recipe
 
-from regard.translation.pairs import Pair, read_pairs
-from regard.translation.training.corpus import learn_vocabularies
+from regard.translation.dataset import Pair, learn_vocabularies, read_pairs
 from regard.translation.training.tokens import TrainingTokens
 
 

@@ -3,9 +3,9 @@
 import torch
 
 from regard.translation import folder
+from regard.translation.dataset import Pair
 from regard.translation.folder import Loaded
 from regard.translation.model import Architecture
-from regard.translation.pairs import Pair
 from regard.translation.training import Corpus, Data, Recipe, Training
 from regard.translation.training.trainee import Trainee
 

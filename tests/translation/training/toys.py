@@ -2,8 +2,8 @@
 
 import random
 
+from regard.translation.dataset import Pair
 from regard.translation.model import Architecture
-from regard.translation.pairs import Pair
 from regard.translation.training import Corpus, Data, Recipe, Training
 
 WORDS = ("zero", "one", "two", "three", "four", "five")

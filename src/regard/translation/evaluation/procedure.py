@@ -7,10 +7,10 @@ from time import perf_counter
 from regard.errors import RegardError
 from regard.translation.alignment import attention_on_spans
 from regard.translation.corpora import Example
+from regard.translation.dataset import Pair
 from regard.translation.evaluation.by_length import by_length, exact_share
 from regard.translation.evaluation.evaluation import Comparison, Evaluation, LabelGroup
 from regard.translation.evaluation.metrics import Metric, check_count, check_tokenizer, measure
-from regard.translation.pairs import Pair
 from regard.translation.text import normalise
 from regard.translation.translated import Translation
 from regard.translation.translator import BATCH_SIZE, Translator, perplexity

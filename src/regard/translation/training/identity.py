@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import RegardError
+from regard.translation.dataset import Corpus
 from regard.translation.folder import Loaded
 from regard.translation.training.beginning import fingerprint
-from regard.translation.training.corpus import Corpus
 from regard.translation.training.recipe import Recipe
 
 

@@ -10,13 +10,11 @@ import torch
 
 from regard.errors import RegardError
 from regard.translation.corpora import Example
+from regard.translation.dataset import Corpus, Pair, Sources, check, read
 from regard.translation.inputs import usable_device
-from regard.translation.pairs import Pair
 from regard.translation.training.beginning import begin_from, choose_recipe, fine_tuned, load_beginning
-from regard.translation.training.corpus import Corpus
 from regard.translation.training.events import Ended, Event, Listener, Started, silence
 from regard.translation.training.loop import train
-from regard.translation.training.reading import Sources, check, read
 from regard.translation.training.recipe import Recipe
 from regard.translation.training.recipes import preset
 from regard.translation.training.stopping import StopSignals

@@ -8,7 +8,7 @@ import torch
 
 from regard.errors import RegardError
 from regard.translation.corpora import Example
-from regard.translation.pairs import Pair
+from regard.translation.dataset import Pair
 from regard.translation.training.batches import Plan, Tokens, plan
 from regard.translation.training.recipe import Recipe
 from regard.translation.vocabulary import Vocabulary

@@ -8,10 +8,10 @@ import torch
 
 from regard.errors import RegardError
 from regard.translation import folder
+from regard.translation.dataset import Corpus, learn_vocabularies
 from regard.translation.folder import Loaded
 from regard.translation.model import EncoderDecoder
 from regard.translation.training.average import Average
-from regard.translation.training.corpus import Corpus, learn_vocabularies
 from regard.translation.training.optimiser import make_optimiser, moments, restore
 from regard.translation.training.recipe import Recipe
 from regard.translation.vocabulary import Vocabulary
