@@ -8,7 +8,7 @@ from regard.errors import RegardError
 from regard.translation.model.architecture import Architecture
 from regard.translation.model.decoder import Decoder, DecoderState
 from regard.translation.model.encoder import Encoder
-from regard.translation.search.step import Stepped
+from regard.translation.search import Stepped
 from regard.translation.vocabulary import PAD
 
 
