@@ -25,8 +25,8 @@ from benchmarks.measure import machine
 from benchmarks.translation.multi30k import TEST, read
 from regard.translation import Translator
 from regard.translation.dataset import learn_vocabularies
-from regard.translation.folder import Loaded
 from regard.translation.model import Architecture, EncoderDecoder
+from regard.translation.model_folder import Loaded
 from regard.translation.training import Recipe
 from regard.translation.training.batches import make_batch
 from regard.translation.training.optimiser import make_optimiser

@@ -19,7 +19,7 @@ import torch._dynamo
 from tests.translation.training.toys import make_corpus, make_recipe
 
 from regard.errors import RegardError
-from regard.translation import folder
+from regard.translation import model_folder
 from regard.translation.training import Recipe, checkpoint, loop, pictures, train
 
 STARTING, UPDATES, CHECKPOINT, VALIDATION, MODEL, LOG = range(6)
@@ -127,7 +127,7 @@ def _told(shared: mmap.mmap) -> Iterator[None]:
     marked(loop, "validate", VALIDATION, UPDATES)
     marked(loop, "best_length_penalty", VALIDATION, UPDATES)
     marked(loop.Trainee, "keep", MODEL, VALIDATION)
-    marked(folder, "save", MODEL, UPDATES)
+    marked(model_folder, "save", MODEL, UPDATES)
     marked(loop.Log, "__init__", LOG, STARTING)  # it cuts the log back, when a training goes on
     marked(loop.Log, "add", LOG, UPDATES)
     marked(loop._Run, "_one_epoch", UPDATES, UPDATES)

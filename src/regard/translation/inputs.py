@@ -8,7 +8,7 @@ import torch
 
 from regard.errors import RegardError
 from regard.translation.counts import count_of
-from regard.translation.folder import Loaded
+from regard.translation.model_folder import Loaded
 from regard.translation.search import MOST_TOKENS, Limits, checked_strength, width_of
 
 # What a command takes.

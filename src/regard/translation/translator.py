@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from regard.errors import RegardError
-from regard.translation import folder
+from regard.translation import model_folder
 from regard.translation.batching import batches_by_length, pad
 from regard.translation.counts import count_of
-from regard.translation.folder import Loaded
 from regard.translation.inputs import Search, batch_size_of, check_models, sentences_in, strength_of, usable_device
+from regard.translation.model_folder import Loaded
 from regard.translation.search import Hypothesis, State, States, Step, beam, ensemble, forced, greedy
 from regard.translation.sentence import Sentence
 from regard.translation.text import normalise
@@ -34,8 +34,8 @@ class Translator:
 
     A translation does not depend on the other sentences of a call, nor on the size of the batches.
 
-    models: as `folder.load` gives them; several must have the same vocabularies. They translate in evaluation mode;
-        a model that is in training mode is put back into it afterwards.
+    models: as `model_folder.load` gives them; several must have the same vocabularies. They translate in evaluation
+        mode; a model that is in training mode is put back into it afterwards.
     """
 
     def __init__(self, models: Sequence[Loaded]) -> None:
@@ -49,7 +49,7 @@ class Translator:
     def load(cls, *folders: Path | str, device: torch.device | str = "cpu") -> "Translator":
         """Read a model folder; of several, an ensemble whose probabilities are the mean of its models'."""
         device = usable_device(device)
-        return cls([folder.load(path, device) for path in folders])
+        return cls([model_folder.load(path, device) for path in folders])
 
     @property
     def source_vocabulary(self) -> Vocabulary:

@@ -7,7 +7,7 @@ from tests.refuses import refuses
 from tests.translation.model.examples import make_model
 
 from regard.translation.dataset import Pair
-from regard.translation.folder import Loaded
+from regard.translation.model_folder import Loaded
 from regard.translation.training import Corpus, Recipe
 from regard.translation.training.identity import check_same, identity_of
 

@@ -11,7 +11,7 @@ import torch
 from tests.refuses import refuses
 from tests.translation.training.toys import make_corpus, make_pairs, make_recipe
 
-from regard.translation import folder
+from regard.translation import model_folder
 from regard.translation.training import Corpus, machine, pictures, train
 from regard.translation.training.events import Advanced, Ended, EpochEnded, Started, Warned
 from regard.translation.vocabulary import UNKNOWN
@@ -64,7 +64,7 @@ def test_it_learns_and_tells_of_it(tmp_path, drawn):
     assert isinstance(ended, Ended)
     assert ended.bleu == max(event.bleu for event in epochs) > 30
     assert ended.history == tuple(epochs)
-    loaded = folder.load(tmp_path / "model")
+    loaded = model_folder.load(tmp_path / "model")
     best = epochs[ended.best_epoch - 1]
     assert (ended.bleu, ended.exact) == (best.bleu, best.exact)
     assert loaded.facts["validation"] == {
@@ -163,7 +163,7 @@ def test_it_stops_when_nothing_gets_better_and_keeps_the_best(tmp_path):
     ended = train(recipe, make_corpus(), tmp_path)
     assert (ended.epochs, ended.best_epoch) == (4, 1)
     assert [entry["is_best"] for entry in log(tmp_path)] == [True, False, False, False]
-    assert folder.load(tmp_path).facts["validation"]["epoch"] == 1
+    assert model_folder.load(tmp_path).facts["validation"]["epoch"] == 1
 
 
 @pytest.mark.parametrize(("flags", "pairs"), [({}, "training"), ({"batch_tokens": 100_000}, "validation")])
@@ -182,7 +182,7 @@ def test_vocabularies_are_of_training_data_only(tmp_path):
     corpus = make_corpus()
     odd = replace(corpus, valid=(*corpus.valid, replace_words(corpus.valid[0])))
     train(make_recipe(epochs=1), odd, tmp_path)
-    assert folder.load(tmp_path).source_vocabulary.encode("nineteen") == [UNKNOWN]
+    assert model_folder.load(tmp_path).source_vocabulary.encode("nineteen") == [UNKNOWN]
 
 
 def replace_words(pair):
@@ -192,11 +192,11 @@ def replace_words(pair):
 def test_fine_tuning_keeps_vocabularies_and_begins_from_the_weights(tmp_path):
     first = make_recipe(epochs=1)
     train(first, make_corpus(), tmp_path / "first")
-    begun = folder.load(tmp_path / "first")
+    begun = model_folder.load(tmp_path / "first")
     other = Corpus("other", make_pairs(20, seed=9, longest=2), make_pairs(4, seed=8))
     recipe = make_recipe(epochs=1, learning_rate=1e-12)
-    train(recipe, other, tmp_path / "second", init=folder.load(tmp_path / "first"))
-    tuned = folder.load(tmp_path / "second")
+    train(recipe, other, tmp_path / "second", init=model_folder.load(tmp_path / "first"))
+    tuned = model_folder.load(tmp_path / "second")
     assert tuned.source_vocabulary.to_bytes() == begun.source_vocabulary.to_bytes()
     assert tuned.target_vocabulary.to_bytes() == begun.target_vocabulary.to_bytes()
     for old, new in zip(begun.model.parameters(), tuned.model.parameters(), strict=True):

@@ -2,10 +2,10 @@
 
 import torch
 
-from regard.translation import folder
+from regard.translation import model_folder
 from regard.translation.dataset import Pair
-from regard.translation.folder import Loaded
 from regard.translation.model import Architecture
+from regard.translation.model_folder import Loaded
 from regard.translation.training import Corpus, Data, Recipe, Training
 from regard.translation.training.trainee import Trainee
 
@@ -52,7 +52,7 @@ def test_a_checkpoint_brings_back_weights_moments_and_average():
 def test_what_is_kept_can_be_loaded(tmp_path):
     trainee = begin()
     trainee.keep(tmp_path, {"told": 1})
-    kept = folder.load(tmp_path)
+    kept = model_folder.load(tmp_path)
     assert kept.facts == {"told": 1}
     assert torch.equal(kept.model.output.weight, trainee.model.output.weight)
     assert trainee.parameters == sum(parameter.numel() for parameter in kept.model.parameters())

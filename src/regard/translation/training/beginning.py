@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from regard.errors import RegardError
-from regard.translation.folder import Loaded, load
 from regard.translation.model import EncoderDecoder
+from regard.translation.model_folder import Loaded, load
 from regard.translation.training.recipe import Recipe
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from regard.errors import RegardError
 from regard.translation.dataset import Corpus
-from regard.translation.folder import Loaded
+from regard.translation.model_folder import Loaded
 from regard.translation.training.beginning import fingerprint
 from regard.translation.training.recipe import Recipe
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import torch
 
 from regard.errors import RegardError
-from regard.translation import folder
+from regard.translation import model_folder
 from regard.translation.alignment import UNIFORM
 from regard.translation.dataset import Corpus
-from regard.translation.folder import Loaded
+from regard.translation.model_folder import Loaded
 from regard.translation.training import checkpoint, machine, randomness
 from regard.translation.training.batches import make_batch
 from regard.translation.training.distributed import Group
@@ -258,10 +258,10 @@ class _Run:
         strength, best = 1.0, self.at.best
         history = () if self.log is None else tuple(self.log.entries)
         if self.group.leads:
-            kept = folder.load(self.out, self.device)
+            kept = model_folder.load(self.out, self.device)
             strength = best_length_penalty(kept, self.corpus.valid, self.recipe.data.tokenize)
             facts = kept.facts | {"length_penalty": strength}
-            folder.save(self.out, kept.model, kept.source_vocabulary, kept.target_vocabulary, facts)
+            model_folder.save(self.out, kept.model, kept.source_vocabulary, kept.target_vocabulary, facts)
             # After a resume that was not bit-identical the folder may hold an epoch of the time before.
             best = Best.read(kept.facts.get("validation"))
             if best is None:

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 
 from regard.errors import RegardError
-from regard.translation import folder
+from regard.translation import model_folder
 from regard.translation.dataset import Corpus, learn_vocabularies
-from regard.translation.folder import Loaded
 from regard.translation.model import EncoderDecoder
+from regard.translation.model_folder import Loaded
 from regard.translation.training.average import Average
 from regard.translation.training.optimiser import make_optimiser, moments, restore
 from regard.translation.training.recipe import Recipe
@@ -53,7 +53,7 @@ class Trainee:
 
     def keep(self, out: Path, facts: dict[str, Any]) -> None:
         """Write the model folder."""
-        folder.save(out, self.model, self.source_vocabulary, self.target_vocabulary, facts)
+        model_folder.save(out, self.model, self.source_vocabulary, self.target_vocabulary, facts)
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint holds of it."""

@@ -8,9 +8,8 @@ import torch
 from regard.translation.alignment import flatness
 from regard.translation.corpora import Example
 from regard.translation.dataset import Pair
-from regard.translation.evaluation.by_length import exact_share
-from regard.translation.evaluation.metrics import short_bleu
-from regard.translation.folder import Loaded
+from regard.translation.metrics import exact_share, short_bleu
+from regard.translation.model_folder import Loaded
 from regard.translation.search import penalty
 from regard.translation.text import normalise
 from regard.translation.training.batches import make_batch, plan
