@@ -17,8 +17,7 @@ from regard.tour.station import Station, Table, Tell
 from regard.tour.trainings.watched import train
 from regard.translation.alignment import attention_on_spans
 from regard.translation.corpora import Example, Span, dates
-from regard.translation.corpora.date_forms import forms
-from regard.translation.corpora.dates import ISO_PLACES
+from regard.translation.corpora.dates import ISO_PLACES, forms
 from regard.translation.training import Corpus
 from regard.translation.training.recipes import preset
 from regard.translation.translator import Translator
