@@ -23,8 +23,7 @@ from regard.translation.alignment import (
     to_pharaoh,
 )
 from regard.translation.corpora import Example, Span
-from regard.translation.sentence import Sentence
-from regard.translation.translated import Translation
+from regard.translation.translator import Sentence, Translation
 from regard.translation.vocabulary import learn
 
 WEIGHTS = torch.tensor([[0.1, 0.7, 0.1], [0.4, 0.4, 0.1], [0.1, 0.1, 0.1]])

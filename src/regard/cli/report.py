@@ -11,9 +11,8 @@ from regard.plots import check_format
 from regard.translation.corpora import Example, built_in
 from regard.translation.dataset import MOST_OF_ALL, BadLine, Pair, read_pairs, read_parallel
 from regard.translation.evaluation import Comparison, evaluate, save_figure
-from regard.translation.inputs import check_effort
 from regard.translation.metrics import check_count, check_tokenizer, looks_tokenised
-from regard.translation.translator import Translator
+from regard.translation.translator import Translator, check_effort
 
 # A test set is taken as it is: only a line that is no pair at all is left out, and that is said.
 ANY_RATIO = float("inf")

@@ -25,8 +25,7 @@ from regard.translation.metrics import (
     measure,
 )
 from regard.translation.text import normalise
-from regard.translation.translated import Translation
-from regard.translation.translator import BATCH_SIZE, Translator, perplexity
+from regard.translation.translator import BATCH_SIZE, Translation, Translator, perplexity
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

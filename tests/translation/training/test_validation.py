@@ -8,11 +8,9 @@ from tests.translation.models import random_model, random_sentences
 
 from regard.translation.dataset import Pair
 from regard.translation.metrics import short_bleu
-from regard.translation.sentence import Sentence
 from regard.translation.text import normalise
 from regard.translation.training.validation import STRENGTHS, best_length_penalty, cross_entropy, show, validate
-from regard.translation.translated import Translation
-from regard.translation.translator import Translator
+from regard.translation.translator import Sentence, Translation, Translator
 
 
 @pytest.fixture(scope="module")

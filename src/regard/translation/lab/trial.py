@@ -13,8 +13,7 @@ from regard.translation.lab.competitors import Competitor
 from regard.translation.lab.recipes import Setting
 from regard.translation.metrics import LengthGroup, by_length, exact_share
 from regard.translation.training import Corpus, train
-from regard.translation.translated import Translation
-from regard.translation.translator import Translator
+from regard.translation.translator import Translation, Translator
 
 RESULT = "trial.json"
 

@@ -13,7 +13,7 @@ from regard.plots.look import COLOURS
 from regard.translation.alignment import draw
 from regard.translation.training.events import EpochEnded, Listener, Warned
 from regard.translation.training.writing import writing
-from regard.translation.translated import Translation
+from regard.translation.translator import Translation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

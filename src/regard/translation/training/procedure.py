@@ -11,7 +11,6 @@ import torch
 from regard.errors import RegardError
 from regard.translation.corpora import Example
 from regard.translation.dataset import Corpus, Pair, Sources, check, read
-from regard.translation.inputs import usable_device
 from regard.translation.training.beginning import begin_from, choose_recipe, fine_tuned, load_beginning
 from regard.translation.training.events import Ended, Event, Listener, Started, silence
 from regard.translation.training.loop import train
@@ -19,6 +18,7 @@ from regard.translation.training.recipe import Recipe
 from regard.translation.training.recipes import preset
 from regard.translation.training.stopping import StopSignals
 from regard.translation.training.writing import writing
+from regard.translation.translator import usable_device
 
 TEST = "test.tsv"
 MAX_THREADS = 1024

@@ -15,8 +15,7 @@ from regard.translation.text import normalise
 from regard.translation.training.batches import make_batch, plan
 from regard.translation.training.divergence import check_loss
 from regard.translation.training.loss import smoothed_cross_entropy
-from regard.translation.translated import Translation
-from regard.translation.translator import Translator
+from regard.translation.translator import Translation, Translator
 
 STRENGTHS = tuple(step / 10 for step in range(0, 21, 2))
 LOOKED_AT = 100  # pairs among which one is chosen to be shown
