@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from regard import plots
+from regard.experiments.comparison import Comparison, Standing
 from regard.plots.look import COLOURS
 from regard.tour.budget import Budget
 from regard.tour.charts import Curves, Series
@@ -14,7 +15,6 @@ from regard.tour.shares import Share
 from regard.tour.station import Station, Table, Tell
 from regard.tour.trainings.watched import train
 from regard.translation.corpora import BuiltIn, Example, built_in
-from regard.translation.lab.comparison import Comparison, Standing
 from regard.translation.training import Corpus
 from regard.translation.training.recipes import preset
 
