@@ -16,8 +16,7 @@ from tests.translation.models import random_model, save_model
 from regard.errors import RegardError
 from regard.translation.folder import load, loading
 from regard.translation.folder.page import FileFacts, Page, VocabularyFacts
-from regard.translation.model import Architecture
-from regard.translation.model.architecture import SCORES
+from regard.translation.model import SCORES, Architecture
 
 CHOICES = [
     *({"attention": name} for name in SCORES),

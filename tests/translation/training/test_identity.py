@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from tests.refuses import refuses
-from tests.translation.model.examples import make_model
+from tests.translation.examples import make_model
 
 from regard.translation.folder import Loaded
 from regard.translation.pairs import Pair

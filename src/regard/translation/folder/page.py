@@ -8,7 +8,7 @@ from typing import Any, TypeGuard
 
 from regard.errors import RegardError
 from regard.translation.folder.layout import WEIGHTS, vocabulary_files
-from regard.translation.model.architecture import Architecture
+from regard.translation.model import Architecture
 from regard.translation.symbols import COUNT
 
 FORMAT = 1

@@ -15,8 +15,7 @@ from regard.translation.lab.competitors import EVERY, NONE, Competitor
 from regard.translation.lab.costs import MEGA, fastest
 from regard.translation.lab.finding import Finding, Table, columns
 from regard.translation.lab.live_memory import peak_bytes
-from regard.translation.model import Architecture
-from regard.translation.model.context import Attending
+from regard.translation.model import Architecture, Attending
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,8 +1,7 @@
-"""The same parts as one kernel each, for a GPU; the equations beside this file say what they compute.
+"""The four operations of a decoder step as Triton kernels; `unrolled` states what they compute.
 
-A row of the batch is a program of attention, a block of the state one of the gated unit.
+Attention runs one program for each row of the batch, the gated unit one for each block of a row's state.
 """
-# ruff: noqa: N803 - constants of a kernel are spelt as Triton's users spell them
 
 from typing import Any
 
@@ -10,6 +9,9 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+# ruff: noqa: N803 - constants of a kernel are spelt as Triton's users spell them
+
 
 # A tile of keys x hidden holds this many numbers at most: more would not stay in registers.
 TILE = 4096
@@ -19,7 +21,7 @@ BLOCK = 256
 def attend(
     query: Tensor, key: Tensor, weight: Tensor, bias: Tensor, value: Tensor, alpha: Tensor, context: Tensor
 ) -> None:
-    """`equations.attend`."""
+    """`unrolled.attend`."""
     rows, keys, hidden = key.shape
     sizes = (keys, hidden, value.shape[-1])
     tensors = (query, query.stride(0), key, weight, bias, value, context, alpha)
@@ -37,7 +39,7 @@ def attend_backward(
     d_key: Tensor,
     d_weight: Tensor,
 ) -> None:
-    """`equations.attend_backward`."""
+    """`unrolled.attend_backward`."""
     rows, keys, hidden = key.shape
     sizes = (keys, hidden, value.shape[-1])
     given = (d_context, alpha, query, query.stride(0), key, weight, value)
@@ -46,7 +48,7 @@ def attend_backward(
 
 
 def gru(given: Tensor, more: Tensor | None, recurrent: Tensor, state: Tensor, out: Tensor) -> Tensor:
-    """`equations.gru`."""
+    """`unrolled.gru`."""
     rows, size = state.shape
     kept = torch.empty((4, rows, size), dtype=state.dtype, device=state.device)
     added = given if more is None else more
@@ -58,7 +60,7 @@ def gru(given: Tensor, more: Tensor | None, recurrent: Tensor, state: Tensor, ou
 def gru_backward(
     d_out: Tensor, kept: Tensor, state: Tensor, d_gates: Tensor, d_recurrent: Tensor, d_state: Tensor
 ) -> None:
-    """`equations.gru_backward`."""
+    """`unrolled.gru_backward`."""
     rows, size = state.shape
     tensors = (d_out, kept, state, d_gates, d_recurrent, d_recurrent.stride(0), d_state)
     _launch(_gru_backward, (rows, -(-size // BLOCK)), *tensors, rows, size, BLOCK=BLOCK)

@@ -1,4 +1,10 @@
-"""The steps in a row, and their gradient: the products between the parts of a step, and those taken out of the loop."""
+"""All steps of a decoder with an additive score, one head and gated units as one differentiable function (eq. 13).
+
+Two things make it faster than a loop over `attend`. What does not depend on the step before is taken out of the loop:
+the gradient of each matrix is one product over all steps, not a sum of small ones. And on a GPU each step is a few
+kernels in either direction: the products, attention, the gated unit. The loop in `Decoder.unroll` is the
+specification, and tests judge this by it.
+"""
 
 from collections.abc import Sequence
 from importlib import import_module
@@ -81,7 +87,8 @@ def _choose(parts: str, key: Tensor) -> ModuleType:
     if parts == "auto":
         fits = key.device.type == "cuda" and key.dtype == torch.float32 and key.shape[1] <= LONGEST
         parts = "kernels" if fits and HAS_TRITON else "equations"
-    return import_module(f"regard.translation.model.unrolled.{parts}")
+    modules = {"equations": "regard.translation.unrolled", "kernels": "regard.translation.unrolled_triton"}
+    return import_module(modules[parts])
 
 
 class _Unrolled(torch.autograd.Function):
@@ -172,3 +179,114 @@ class _Unrolled(torch.autograd.Function):
 def _named(matrices: Sequence[Tensor]) -> tuple[Weights, Conditional | None]:
     count = len(Weights._fields)
     return Weights(*matrices[:count]), Conditional(*matrices[count:]) if matrices[count:] else None
+
+
+def attend(
+    query: Tensor, key: Tensor, weight: Tensor, bias: Tensor, value: Tensor, alpha: Tensor, context: Tensor
+) -> None:
+    """alpha = softmax_j(w' tanh(q + k_j) + bias_j), c = sum_j alpha_j v_j (eq. 12 and 13).
+
+    query: (rows, hidden); key: (rows, keys, hidden); weight: (hidden); bias: (rows, keys), 0 or minus infinity;
+    value: (rows, keys, dim). Writes alpha (rows, keys) and context (rows, dim).
+    """
+    scores = torch.tanh(query[:, None] + key) @ weight
+    torch.softmax(scores + bias, -1, out=alpha)
+    torch.bmm(alpha[:, None], value, out=context[:, None])
+
+
+def attend_backward(
+    d_context: Tensor,
+    alpha: Tensor,
+    query: Tensor,
+    key: Tensor,
+    weight: Tensor,
+    value: Tensor,
+    d_query: Tensor,
+    d_key: Tensor,
+    d_weight: Tensor,
+) -> None:
+    """Write the gradient of the query; add those of the keys (rows, keys, hidden) and of w, row by row (rows, hidden).
+
+    The values' gradient, sum over steps of alpha times d_context, is one product after all steps.
+    """
+    d_alpha = torch.bmm(value, d_context[..., None]).squeeze(-1)
+    d_scores = alpha * (d_alpha - (alpha * d_alpha).sum(-1, keepdim=True))
+    hidden = torch.tanh(query[:, None] + key)
+    d_weight += torch.bmm(d_scores[:, None], hidden).squeeze(1)
+    # d tanh = 1 - tanh^2
+    inner = torch.addcmul(weight, hidden.mul_(hidden), weight, value=-1).mul_(d_scores[..., None])
+    torch.sum(inner, 1, out=d_query)
+    d_key += inner
+
+
+def gru(given: Tensor, more: Tensor | None, recurrent: Tensor, state: Tensor, out: Tensor) -> Tensor:
+    """The gated unit (arXiv 1409.0473, A.1.1): writes s_i to `out`, returns what its gradient needs, (4, …, size).
+
+    given, more, recurrent: (…, 3 size), the shares of the gates: of the input, of more input, and of the state;
+    state, out: (…, size).
+    """
+    reset_in, update_in, new_in = (given if more is None else given + more).chunk(3, -1)
+    reset_h, update_h, new_h = recurrent.chunk(3, -1)
+    reset = torch.sigmoid(reset_in + reset_h)
+    update = torch.sigmoid(update_in + update_h)
+    new = torch.tanh(torch.addcmul(new_in, reset, new_h))
+    torch.lerp(new, state, update, out=out)
+    return torch.stack((reset, update, new, new_h))
+
+
+def gru_backward(
+    d_out: Tensor, kept: Tensor, state: Tensor, d_gates: Tensor, d_recurrent: Tensor, d_state: Tensor
+) -> None:
+    """Write the gradients of the input's and the state's share of the gates, and what passes straight to the state.
+
+    d_out, d_state: (…, size); d_gates, d_recurrent: (…, 3 size).
+    """
+    reset, update, new, new_h = kept
+    size = state.shape[-1]
+    d_new = d_out * (1 - update) * (1 - new * new)
+    d_reset = d_new * new_h * reset * (1 - reset)
+    d_update = d_out * (state - new) * update * (1 - update)
+    torch.cat((d_reset, d_update, d_new), -1, out=d_gates)
+    d_recurrent[..., : 2 * size] = d_gates[..., : 2 * size]
+    torch.mul(d_new, reset, out=d_recurrent[..., 2 * size :])
+    torch.mul(d_out, update, out=d_state)
+
+
+def run_both(gates: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """The states of two layers that each read its own input from its first word on, starting from 0.
+
+    gates: (2, source, batch, 3 size), the words' share of the gates, with its bias. weight: (2, 3 size, size) and
+    bias: (2, 3 size), the state's share. Returns (2, source, batch, size).
+    """
+    return _Both.apply(gates, weight, bias)
+
+
+class _Both(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, gates, weight, bias):
+        _, source, batch, width = gates.shape
+        states = gates.new_zeros(source + 1, 2, batch, width // 3)
+        kept = []
+        for step in range(source):
+            recurrent = torch.baddbmm(bias[:, None], states[step], weight.mT)
+            kept.append(gru(gates[:, step], None, recurrent, states[step], states[step + 1]))
+        ctx.kept = kept
+        ctx.save_for_backward(states, weight)
+        return states[1:].transpose(0, 1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, d_states):  # pyrefly: ignore
+        states, weight = ctx.saved_tensors
+        source, _, batch, size = d_states.transpose(0, 1).shape
+        d_gates = states.new_empty(source, 2, batch, 3 * size)
+        d_recurrent = torch.empty_like(d_gates)
+        straight = states.new_empty(2, batch, size)
+        d_state = d_states[:, -1]
+        for step in reversed(range(source)):
+            gru_backward(d_state, ctx.kept[step], states[step], d_gates[step], d_recurrent[step], straight)
+            if step:
+                d_state = torch.baddbmm(straight, d_recurrent[step], weight) + d_states[:, step - 1]
+        by_direction = d_recurrent.transpose(0, 1).reshape(2, source * batch, 3 * size)
+        before = states[:-1].transpose(0, 1).reshape(2, source * batch, size)
+        return d_gates.transpose(0, 1), torch.bmm(by_direction.mT, before), by_direction.sum(1)

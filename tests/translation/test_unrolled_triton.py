@@ -3,9 +3,9 @@
 import pytest
 import torch
 from tests.bounds import assert_as_good
-from tests.translation.model.unrolled.test_function import problem
+from tests.translation.test_unrolled import problem
 
-from regard.translation.model.unrolled import Conditional, Weights, unroll
+from regard.translation.unrolled import Conditional, Weights, unroll
 
 pytest.importorskip("triton")
 

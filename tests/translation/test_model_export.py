@@ -3,7 +3,7 @@
 import pytest
 import torch
 from tests.refuses import refuses
-from tests.translation.model.examples import make_batch, make_model
+from tests.translation.examples import make_batch, make_model
 from torch.export import Dim
 
 # torch takes the weights of its own recurrent layers for tensors that the model makes anew.
