@@ -24,13 +24,12 @@ import torch
 from benchmarks.measure import machine
 from benchmarks.translation.multi30k import TEST, read
 from regard.translation import Translator
+from regard.translation.batching import TrainingTokens, make_batch
 from regard.translation.folder import Loaded
 from regard.translation.model import Architecture, EncoderDecoder
 from regard.translation.training import Recipe
-from regard.translation.training.batches import make_batch
 from regard.translation.training.corpus import learn_vocabularies
 from regard.translation.training.optimiser import make_optimiser
-from regard.translation.training.tokens import TrainingTokens
 from regard.translation.training.update import Update
 
 RESULT = Path(__file__).parents[1] / "results" / "translation-joeynmt.json"

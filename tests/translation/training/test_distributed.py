@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from regard.translation.training.batches import Plan
+from regard.translation.batching import Plan
 from regard.translation.training.distributed import Group
 
 ROOT = Path(__file__).parents[3]

@@ -4,8 +4,8 @@ import pytest
 import torch
 from tests.translation.training.toys import make_recipe
 
+from regard.translation.batching import Plan, make_batch
 from regard.translation.model import EncoderDecoder
-from regard.translation.training.batches import Plan, make_batch
 from regard.translation.training.graphed import GraphedUpdate
 from regard.translation.training.optimiser import make_optimiser
 from regard.translation.training.update import Update

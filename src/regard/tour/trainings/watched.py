@@ -5,11 +5,10 @@ from collections.abc import Callable
 import torch
 
 from regard.tour.station import Tell
+from regard.translation.batching import TrainingTokens, make_batch
 from regard.translation.training import Corpus, Recipe
-from regard.translation.training.batches import make_batch
 from regard.translation.training.optimiser import set_rate
 from regard.translation.training.schedule import learning_rate
-from regard.translation.training.tokens import TrainingTokens
 from regard.translation.training.trainee import Trainee
 from regard.translation.training.update import Update
 from regard.translation.translator import Translator

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import distributed, nn
 
-from regard.translation.training.batches import Plan
+from regard.translation.batching import Plan
 
 
 class Group:

@@ -6,7 +6,7 @@ A recurrent decoder is hundreds of small kernels in a row, and launching them ta
 import torch
 from torch import Tensor
 
-from regard.translation.training.batches import Batch
+from regard.translation.batching import Batch
 from regard.translation.training.update import Update, tensors_of
 
 Shape = tuple[int, int, int]

@@ -10,9 +10,9 @@ import torch
 from regard.errors import RegardError
 from regard.translation import folder
 from regard.translation.alignments import UNIFORM
+from regard.translation.batching import TrainingTokens, make_batch
 from regard.translation.folder import Loaded
 from regard.translation.training import checkpoint, machine, randomness
-from regard.translation.training.batches import make_batch
 from regard.translation.training.corpus import Corpus
 from regard.translation.training.distributed import Group
 from regard.translation.training.divergence import check_loss
@@ -29,7 +29,6 @@ from regard.translation.training.schedule import learning_rate
 from regard.translation.training.standing import Best, Standing
 from regard.translation.training.state import FORMAT, check_state
 from regard.translation.training.stopping import StopSignals
-from regard.translation.training.tokens import TrainingTokens
 from regard.translation.training.trainee import Trainee
 from regard.translation.training.update import Update
 from regard.translation.training.validation import best_length_penalty, show, validate

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from regard.translation.batching import Batch
 from regard.translation.symbols import PAD
-from regard.translation.training.batches import Batch
 from regard.translation.training.loss import Loss, r_drop, smoothed_cross_entropy
 from regard.translation.training.recipe import Training
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from regard.translation.alignments import flatness
+from regard.translation.batching import make_batch, plan
 from regard.translation.corpora import Example
 from regard.translation.evaluation.by_length import exact_share
 from regard.translation.evaluation.metrics import short_bleu
@@ -13,7 +14,6 @@ from regard.translation.folder import Loaded
 from regard.translation.pairs import Pair
 from regard.translation.search import penalty
 from regard.translation.text import normalise
-from regard.translation.training.batches import make_batch, plan
 from regard.translation.training.divergence import check_loss
 from regard.translation.training.loss import smoothed_cross_entropy
 from regard.translation.translated import Translation
