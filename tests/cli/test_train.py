@@ -14,7 +14,8 @@ from tests.translation.training.toys import make_pairs, write_tsv
 from regard.cli import train as verb
 from regard.cli.app import run
 from regard.translation.model import Architecture
-from regard.translation.training import Data, Training, pictures
+from regard.translation.recipe import Data, Training
+from regard.translation.training import pictures
 
 SMALL = [
     *("--embedding", "8", "--hidden", "8", "--source-unit", "words", "--target-unit", "words", "--warmup", "5"),

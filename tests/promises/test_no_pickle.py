@@ -17,7 +17,8 @@ from regard.regression.report import columns
 from regard.translation import Translator
 from regard.translation.folder import load
 from regard.translation.pairs import read_pairs
-from regard.translation.training import Recipe, checkpoint
+from regard.translation.recipe import Recipe
+from regard.translation.training import checkpoint
 
 SOURCE = Path(__file__).parents[2] / "src" / "regard"
 # What executes what it reads. torch.load counts unless weights_only=True is written beside it, numpy.load where

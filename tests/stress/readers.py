@@ -25,7 +25,8 @@ from regard.translation.folder import load
 from regard.translation.folder.layout import PAGE
 from regard.translation.folder.page import FileFacts, Page
 from regard.translation.pairs import read_pairs, read_parallel
-from regard.translation.training import Recipe, checkpoint
+from regard.translation.recipe import Recipe
+from regard.translation.training import checkpoint
 
 PORT = 8123
 ORIGIN = f"http://127.0.0.1:{PORT}"

@@ -20,7 +20,8 @@ from tests.translation.training.toys import make_corpus, make_recipe
 
 from regard.errors import RegardError
 from regard.translation import folder
-from regard.translation.training import Recipe, checkpoint, loop, pictures, train
+from regard.translation.recipe import Recipe
+from regard.translation.training import checkpoint, loop, pictures, train
 
 STARTING, UPDATES, CHECKPOINT, VALIDATION, MODEL, LOG = range(6)
 PLACES = ("start", "updates", "checkpoint", "validation", "model folder", "log")

@@ -11,8 +11,8 @@ from torch import Tensor
 from regard.errors import RegardError
 from regard.translation.corpora import Example
 from regard.translation.pairs import Pair
+from regard.translation.recipe import Recipe
 from regard.translation.symbols import BEGIN, END, PAD
-from regard.translation.training.recipe import Recipe
 from regard.translation.vocabularies import Vocabulary
 
 

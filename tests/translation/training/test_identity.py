@@ -8,7 +8,8 @@ from tests.translation.examples import make_model
 
 from regard.translation.folder import Loaded
 from regard.translation.pairs import Pair
-from regard.translation.training import Corpus, Recipe
+from regard.translation.recipe import Recipe
+from regard.translation.training import Corpus
 from regard.translation.training.identity import check_same, identity_of
 
 CORPUS = Corpus("toy", (Pair("a", "b"),), (Pair("c", "d"),))

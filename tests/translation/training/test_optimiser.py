@@ -3,8 +3,8 @@
 import torch
 from torch import nn
 
+from regard.translation.recipe import Training
 from regard.translation.training.optimiser import BETAS, make_optimiser, moments, restore, set_rate
-from regard.translation.training.recipe import Training
 
 
 def test_it_is_adamw_with_the_rate_that_is_set():

@@ -4,7 +4,8 @@ import random
 
 from regard.translation.model import Architecture
 from regard.translation.pairs import Pair
-from regard.translation.training import Corpus, Data, Recipe, Training
+from regard.translation.recipe import Data, Recipe, Training
+from regard.translation.training import Corpus
 
 WORDS = ("zero", "one", "two", "three", "four", "five")
 

@@ -9,7 +9,8 @@ import torch
 
 from regard.translation.corpora import Example
 from regard.translation.evaluation.attention import attention_on_spans
-from regard.translation.training import Corpus, Recipe
+from regard.translation.recipe import Recipe
+from regard.translation.training import Corpus
 from regard.translation.training.checkpoint import load as load_checkpoint
 from regard.translation.training.trainee import Trainee
 from regard.translation.translated import Translation

@@ -15,8 +15,8 @@ from regard.tour.station import Station, Table, Tell
 from regard.tour.trainings.watched import train
 from regard.translation.corpora import BuiltIn, Example, built_in
 from regard.translation.lab.comparison import Comparison, Standing
+from regard.translation.recipe import preset
 from regard.translation.training import Corpus
-from regard.translation.training.recipes import preset
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -19,8 +19,8 @@ from regard.translation.corpora import Example, Span, dates
 from regard.translation.corpora.date_forms import forms
 from regard.translation.corpora.dates import ISO_PLACES
 from regard.translation.evaluation.attention import attention_on_spans
+from regard.translation.recipe import preset
 from regard.translation.training import Corpus
-from regard.translation.training.recipes import preset
 from regard.translation.translator import Translator
 
 if TYPE_CHECKING:

@@ -4,8 +4,7 @@ from dataclasses import dataclass, replace
 
 from regard.translation.corpora import BuiltIn, built_in
 from regard.translation.lab.competitors import EVERY, FEW, Competitor, without_attention
-from regard.translation.training import Recipe
-from regard.translation.training.recipes import preset
+from regard.translation.recipe import Recipe, preset
 
 # Characters make long sources: fewer pairs of them take as long.
 TRAIN = {"lists": 36_000, "dates": 10_000, "numbers": 12_000}

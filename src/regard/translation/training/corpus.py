@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from regard.errors import RegardError
 from regard.translation.corpora import BuiltIn, Example
 from regard.translation.pairs import Pair
-from regard.translation.training.recipe import Recipe
+from regard.translation.recipe import Recipe
 from regard.translation.vocabularies import Vocabulary, VocabularySizeError, learn
 
 

@@ -5,9 +5,8 @@ from typing import Any
 
 from regard.errors import RegardError
 from regard.translation.folder import Loaded
-from regard.translation.training.beginning import fingerprint
+from regard.translation.recipe import Recipe, fingerprint
 from regard.translation.training.corpus import Corpus
-from regard.translation.training.recipe import Recipe
 
 
 def identity_of(recipe: Recipe, corpus: Corpus, init: Loaded | None, processes: int) -> dict[str, Any]:

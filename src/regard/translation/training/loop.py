@@ -12,6 +12,7 @@ from regard.translation import folder
 from regard.translation.alignments import UNIFORM
 from regard.translation.batching import TrainingTokens, make_batch
 from regard.translation.folder import Loaded
+from regard.translation.recipe import Recipe
 from regard.translation.training import checkpoint, machine, randomness
 from regard.translation.training.corpus import Corpus
 from regard.translation.training.distributed import Group
@@ -24,7 +25,6 @@ from regard.translation.training.log import Log
 from regard.translation.training.optimiser import set_rate
 from regard.translation.training.pictures import Album
 from regard.translation.training.precision import products_in
-from regard.translation.training.recipe import Recipe
 from regard.translation.training.schedule import learning_rate
 from regard.translation.training.standing import Best, Standing
 from regard.translation.training.state import FORMAT, check_state

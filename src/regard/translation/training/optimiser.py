@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from regard.translation.training.recipe import Training
+from regard.translation.recipe import Training
 
 BETAS = (0.9, 0.98)
 

@@ -12,13 +12,11 @@ from regard.errors import RegardError
 from regard.translation.corpora import Example
 from regard.translation.inputs import usable_device
 from regard.translation.pairs import Pair
-from regard.translation.training.beginning import begin_from, choose_recipe, fine_tuned, load_beginning
+from regard.translation.recipe import Recipe, begin_from, choose_recipe, fine_tuned, load_beginning, preset
 from regard.translation.training.corpus import Corpus
 from regard.translation.training.events import Ended, Event, Listener, Started, silence
 from regard.translation.training.loop import train
 from regard.translation.training.reading import Sources, check, read
-from regard.translation.training.recipe import Recipe
-from regard.translation.training.recipes import preset
 from regard.translation.training.stopping import StopSignals
 from regard.translation.training.writing import writing
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from regard.errors import RegardError
+from regard.translation.recipe import Recipe
 from regard.translation.training.identity import check_same
-from regard.translation.training.recipe import Recipe
 from regard.translation.training.standing import Best
 from regard.translation.training.trainee import Trainee
 

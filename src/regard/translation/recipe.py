@@ -1,5 +1,6 @@
-"""A recipe: every choice of a training, read from TOML and flags, and stored with the model."""
+"""A recipe: every choice of a training, read from TOML and flags, and stored with the model; presets and fine-tuning."""
 
+import hashlib
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -7,8 +8,11 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
+import torch
+
 from regard.errors import RegardError
-from regard.translation.model import Architecture
+from regard.translation.folder import Loaded, load
+from regard.translation.model import Architecture, EncoderDecoder
 
 
 @dataclass(frozen=True)
@@ -239,3 +243,91 @@ def _toml(value: object) -> str:
 
 def _refuse(argument: str, got: str, needed: str, repair: str) -> NoReturn:
     raise RegardError(argument, got=got, needed=needed, repair=repair)
+
+
+# Every pair of a made corpus is true, and there are as many as one likes: nothing is held back by dropout or smoothing.
+_EXACT = {"embedding_dropout": 0.0, "state_dropout": 0.0, "readout_dropout": 0.0}
+
+_PRESETS = {
+    "dates": Recipe(
+        Architecture(embedding=64, hidden=64, attention_dim=64, **_EXACT),
+        Data("characters", "characters"),
+        Training(epochs=3, batch_tokens=1024, learning_rate=6e-3, warmup=60, label_smoothing=0.0, save_seconds=5.0),
+    ),
+    "numbers": Recipe(
+        Architecture(embedding=64, hidden=96, attention_dim=64, **_EXACT),
+        Data("characters", "words"),
+        Training(epochs=2, batch_tokens=1536, learning_rate=6e-3, warmup=60, label_smoothing=0.0, save_seconds=5.0),
+    ),
+    "lists": Recipe(
+        Architecture(embedding=32, hidden=64, **_EXACT),
+        Data("words", "words"),
+        Training(epochs=4, batch_tokens=1024, learning_rate=4e-3, warmup=50, label_smoothing=0.0, save_seconds=5.0),
+    ),
+}
+
+
+def preset(corpus: str) -> Recipe:
+    """The recipe of a built-in corpus; flags and files change it."""
+    if corpus not in _PRESETS:
+        raise RegardError(
+            "corpus", got=repr(corpus), needed=f"one of {', '.join(_PRESETS)}", repair="Other corpora come from files."
+        )
+    return _PRESETS[corpus]
+
+
+def choose_recipe(base: Recipe, file: Path | None, flags: Mapping[str, Any]) -> Recipe:
+    """What `base` says, unless the TOML file says otherwise, unless a flag does.
+
+    flags: values by their names alone, {"epochs": 5}; only those that were given.
+    """
+    return base.with_flags(flags) if file is None else Recipe.read(file, base, flags)
+
+
+def fine_tuned(base: Recipe, init: Loaded) -> Recipe:
+    """`base` with the architecture of a trained model, and the units of its vocabularies."""
+    units = {"source_unit": init.source_vocabulary.unit, "target_unit": init.target_vocabulary.unit}
+    bpe_dropout = base.data.bpe_dropout if "bpe" in units.values() else 0.0
+    return replace(base, model=init.model.architecture, data=replace(base.data, **units, bpe_dropout=bpe_dropout))
+
+
+def begin_from(folder: Path, recipe: Recipe, init: Loaded) -> Loaded:
+    """The model of `folder` with the recipe's dropout; everything else of it must be as the recipe says.
+
+    init: what was loaded from the folder.
+    """
+    was, wanted = init.model.architecture, recipe.model
+    kept = {entry.name: (getattr(was, entry.name), getattr(wanted, entry.name)) for entry in fields(was)}
+    kept |= {
+        "source_unit": (init.source_vocabulary.unit, recipe.data.source_unit),
+        "target_unit": (init.target_vocabulary.unit, recipe.data.target_unit),
+    }
+    for name, (had, asked) in kept.items():
+        if had != asked and not name.endswith("_dropout"):
+            raise RegardError(
+                name,
+                got=f"{asked}, where --init {folder} has {had}",
+                needed="the model as it was trained; only its dropout can be changed",
+                repair="Leave it out.",
+            )
+    if was == wanted:
+        return init
+    model = EncoderDecoder(wanted, len(init.source_vocabulary), len(init.target_vocabulary))
+    model.load_state_dict(init.model.state_dict())
+    return replace(init, model=model)
+
+
+def fingerprint(model: EncoderDecoder) -> str:
+    """A digest of all weights: a resumed training must have begun from the same ones."""
+    digest = hashlib.sha256()
+    for tensor in model.state_dict().values():
+        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def load_beginning(folder: Path) -> Loaded:
+    """A trained model, on the CPU; what is wrong with its folder is about `init`."""
+    try:
+        return load(folder, torch.device("cpu"))
+    except RegardError as refusal:
+        raise refusal.about("init") from None
