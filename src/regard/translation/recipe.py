@@ -1,4 +1,4 @@
-"""A recipe: every choice of a training, read from TOML and flags, and stored with the model; presets and fine-tuning."""
+"""A recipe: every choice of a training, read from TOML and flags and stored with the model; presets; fine-tuning."""
 
 import hashlib
 import tomllib
