@@ -25,10 +25,10 @@ from benchmarks.measure import machine
 from benchmarks.translation.multi30k import TEST, read
 from regard.translation import Translator
 from regard.translation.batching import TrainingTokens, make_batch
+from regard.translation.dataset import learn_vocabularies
 from regard.translation.folder import Loaded
 from regard.translation.model import Architecture, EncoderDecoder
 from regard.translation.recipe import Recipe
-from regard.translation.training.corpus import learn_vocabularies
 from regard.translation.training.optimiser import make_optimiser
 from regard.translation.training.update import Update
 

@@ -17,9 +17,9 @@ from benchmarks.measure import machine
 from benchmarks.translation.multi30k import read
 from benchmarks.translation.plain_loop import PlainEncoderDecoder
 from regard.translation.batching import Batch, TrainingTokens, make_batch
+from regard.translation.dataset import learn_vocabularies
 from regard.translation.model import Architecture, EncoderDecoder
 from regard.translation.recipe import Recipe
-from regard.translation.training.corpus import learn_vocabularies
 from regard.translation.training.graphed import GraphedUpdate
 from regard.translation.training.optimiser import make_optimiser
 from regard.translation.training.update import Update

@@ -15,8 +15,8 @@ from tests.translation.models import random_model, save_model
 
 from regard.regression.report import columns
 from regard.translation import Translator
+from regard.translation.dataset import read_pairs
 from regard.translation.folder import load
-from regard.translation.pairs import read_pairs
 from regard.translation.recipe import Recipe
 from regard.translation.training import checkpoint
 

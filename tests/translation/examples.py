@@ -3,7 +3,7 @@
 import torch
 
 from regard.translation.model import Architecture, EncoderDecoder
-from regard.translation.symbols import BEGIN, COUNT, END, PAD
+from regard.translation.vocabulary import BEGIN, COUNT, END, PAD
 
 SIZES = {"embedding": 5, "hidden": 7, "attention_dim": 11}
 DROPPED = {"embedding_dropout": 0.0, "state_dropout": 0.0, "readout_dropout": 0.0}

@@ -6,7 +6,7 @@ import torch
 
 from regard.translation.folder import Loaded, save
 from regard.translation.model import Architecture, EncoderDecoder
-from regard.translation.vocabularies import learn
+from regard.translation.vocabulary import learn
 
 SENTENCES = ("ab cd", "dc ba ab", "a", "bad cab", "dab a cab bad")
 

@@ -10,11 +10,10 @@ from tests.refuses import refuses
 from tests.translation.training.toys import make_pairs, make_recipe
 
 from regard.translation.batching import Plan, TrainingTokens, batches_by_length, make_batch, pad, plan
+from regard.translation.dataset import Pair, learn_vocabularies, read_pairs
 from regard.translation.model import Architecture, EncoderDecoder
-from regard.translation.pairs import Pair, read_pairs
-from regard.translation.symbols import BEGIN, END, PAD
-from regard.translation.training.corpus import learn_vocabularies
 from regard.translation.training.loss import smoothed_cross_entropy
+from regard.translation.vocabulary import BEGIN, END, PAD
 
 
 @given(st.lists(st.lists(st.integers(0, 99), max_size=6), max_size=6))

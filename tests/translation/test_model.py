@@ -20,7 +20,7 @@ from regard.translation.model import (
     make_context,
     reversal,
 )
-from regard.translation.symbols import PAD
+from regard.translation.vocabulary import PAD
 
 
 @pytest.mark.parametrize(

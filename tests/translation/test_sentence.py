@@ -1,7 +1,7 @@
 """A sentence and its tokens."""
 
 from regard.translation.sentence import Sentence
-from regard.translation.vocabularies import learn
+from regard.translation.vocabulary import learn
 
 WORDS = learn("words", ["one two"])
 LETTERS = learn("characters", ["one two"])

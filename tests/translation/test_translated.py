@@ -4,7 +4,7 @@ import torch
 
 from regard.translation.sentence import Sentence
 from regard.translation.translated import Translation
-from regard.translation.vocabularies import learn
+from regard.translation.vocabulary import learn
 
 LETTERS = learn("characters", ["ab cd"])
 WEIGHTS = torch.tensor(

@@ -12,8 +12,8 @@ from tests.translation.models import SENTENCES, random_model, random_sentences, 
 from regard.translation import Translator
 from regard.translation.batching import pad
 from regard.translation.search import beam
-from regard.translation.symbols import END
 from regard.translation.translator import perplexity
+from regard.translation.vocabulary import END
 
 
 @pytest.fixture(scope="module")

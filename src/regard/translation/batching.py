@@ -9,11 +9,9 @@ import torch
 from torch import Tensor
 
 from regard.errors import RegardError
-from regard.translation.corpora import Example
-from regard.translation.pairs import Pair
+from regard.translation.dataset import Example, Pair
 from regard.translation.recipe import Recipe
-from regard.translation.symbols import BEGIN, END, PAD
-from regard.translation.vocabularies import Vocabulary
+from regard.translation.vocabulary import BEGIN, END, PAD, Vocabulary
 
 
 def pad(rows: Sequence[Sequence[int]], device: torch.device | str = "cpu") -> tuple[Tensor, Tensor]:

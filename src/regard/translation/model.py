@@ -15,9 +15,9 @@ from regard.masks import Mask
 from regard.scores import Additive, Bilinear
 from regard.scores.names import KERNEL_SCORES
 from regard.torch_compat import is_exporting
-from regard.translation.search.step import Stepped
-from regard.translation.symbols import PAD
+from regard.translation.search import Stepped
 from regard.translation.unrolled import Conditional, Weights, run_both, unroll
+from regard.translation.vocabulary import PAD
 
 MAX_SIZE = 2**16  # of embedding, hidden, attention_dim and heads
 MAX_LAYERS = 100

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-from regard.translation.vocabularies import Vocabulary
+from regard.translation.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True, eq=False)

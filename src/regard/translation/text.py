@@ -1,7 +1,17 @@
-"""One written form for every sentence, whatever file it came from."""
+"""Text in and out: one normalised form for every sentence, and the lines of plain or gzipped files."""
 
+import errno
+import gzip
+import os
 import re
+import stat
 import unicodedata
+import zlib
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from io import BufferedReader
+from os import PathLike
+from pathlib import Path
 
 from regard.errors import RegardError
 
@@ -55,3 +65,95 @@ def _check_unicode(text: str) -> None:
             needed="Unicode text",
             repair="Pass the sentence in UTF-8.",
         ) from None
+
+
+BOM = b"\xef\xbb\xbf"
+GZIP = b"\x1f\x8b"
+LOOKED_AT = 4096  # bytes at the beginning in which a file that is no text gives itself away
+MOST_BYTES = 1 << 18  # of one line; what is beyond is passed over, so that memory does not grow with it
+
+
+def read_lines(argument: str, path: str | PathLike[str]) -> Iterator[bytes]:
+    """Each line without its end, in bytes, cut off after `MOST_BYTES`.
+
+    argument: what an error of the file is about. Content decides whether the file is gzipped, not its name. Lines end
+    with a line feed, with or without a carriage return before it; a byte order mark at the beginning is left out.
+    """
+    with _explained(argument, path), _opened(path) as file:
+        number = 0
+        while line := file.readline(MOST_BYTES):
+            number += 1
+            rest = line
+            while not rest.endswith(b"\n") and (rest := file.readline(MOST_BYTES)):
+                pass
+            line = without_end(argument, path, number, line)
+            yield line.removeprefix(BOM) if number == 1 else line
+
+
+def without_end(argument: str, path: str | PathLike[str], number: int, line: bytes) -> bytes:
+    """The line without its end; refuse a whole file as its first line, because carriage returns alone end its lines.
+
+    argument: what the error is about. number: of the line.
+    """
+    text = line.removesuffix(b"\n").rstrip(b"\r")
+    if number == 1 and not line.endswith(b"\n") and b"\r" in text:
+        raise RegardError(
+            argument,
+            got=f"{path}, whose lines end with carriage returns alone",
+            needed="lines that end with a line feed, or with a carriage return and a line feed",
+            repair=r"Write it anew: tr '\r' '\n' < OLD > NEW",
+        )
+    return text
+
+
+@contextmanager
+def _opened(path: str | PathLike[str]) -> Generator[BufferedReader | gzip.GzipFile]:
+    # Looked into, never turned back: a pipe can be read too.
+    with Path(path).open("rb") as plain:
+        packed = plain.peek(len(GZIP)).startswith(GZIP)
+        with gzip.GzipFile(fileobj=plain) if packed else plain as file:
+            if b"\0" in file.peek(LOOKED_AT)[:LOOKED_AT]:
+                raise UnicodeError("bytes that are no text")
+            yield file
+
+
+@contextmanager
+def _explained(argument: str, path: str | PathLike[str]) -> Generator[None]:
+    try:
+        yield
+    except (EOFError, gzip.BadGzipFile, zlib.error):
+        got, repair = f"{path}, a gzip file that is damaged or was cut off", "Copy or pack it again."
+    except OSError as refusal:
+        got, repair = f"{path} ({refusal.strerror})", "Check the path."
+    except UnicodeError as refusal:
+        got, repair = f"{path} ({refusal})", "Save it as UTF-8; UTF-16 and spreadsheets are not read."
+    else:
+        return
+    raise RegardError(argument, got=got, needed="a text file in UTF-8, plain or gzipped", repair=repair)
+
+
+@contextmanager
+def open_regular(path: Path, max_bytes: int) -> Iterator[BufferedReader]:
+    """Open a file for reading.
+
+    Raises:
+        OSError: if it cannot be read, is a pipe or a device, or is larger than `max_bytes`.
+    """
+    with open(path, "rb", opener=_open_without_waiting) as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "a pipe or a device, not a regular file")
+        if found.st_size > max_bytes:
+            raise OSError(errno.EFBIG, f"{found.st_size:,} bytes, more than the {max_bytes:,} that are read")
+        yield file
+
+
+def read_regular(path: Path, max_bytes: int) -> bytes:
+    """The content of a file; raises what `open_regular` raises."""
+    with open_regular(path, max_bytes) as file:
+        return file.read()
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    """Open without blocking: opening a pipe that has no writer would block forever."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))

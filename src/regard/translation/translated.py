@@ -7,7 +7,7 @@ from functools import cached_property
 
 from torch import Tensor
 
-from regard.translation.alignments import Alignment
+from regard.translation.alignment import Alignment
 from regard.translation.sentence import Sentence
 
 

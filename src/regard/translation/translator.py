@@ -19,10 +19,9 @@ from regard.translation.folder import Loaded
 from regard.translation.inputs import Search, batch_size_of, check_models, sentences_in, strength_of, usable_device
 from regard.translation.search import Hypothesis, State, States, Step, beam, ensemble, forced, greedy
 from regard.translation.sentence import Sentence
-from regard.translation.symbols import END
 from regard.translation.text import normalise
 from regard.translation.translated import Translation
-from regard.translation.vocabularies import Vocabulary
+from regard.translation.vocabulary import END, Vocabulary
 
 BATCH_SIZE = 64
 MOST_RATIO = 100.0  # of target to source tokens, that a model folder is believed

@@ -16,9 +16,9 @@ from regard.tour import QUICK, results
 from regard.tour.stations import bottleneck, errata, heads, learning
 from regard.tour.trainings.watched import train
 from regard.translation.corpora import dates
+from regard.translation.dataset import Corpus
 from regard.translation.lab.competitors import EVERY
 from regard.translation.recipe import preset
-from regard.translation.training import Corpus
 from regard.translation.training.trainee import Trainee
 
 CPU = torch.device("cpu")

@@ -9,7 +9,7 @@ from tests.translation.corpora.truth import check, said
 
 from regard.translation.corpora import dates
 from regard.translation.corpora.dates import LOCALES, check_readings
-from regard.translation.corpora.example import Example
+from regard.translation.dataset import Example
 
 NAMELESS = "jbo"
 SIZES = {"train": 800, "valid": 80, "test": 120}

@@ -5,9 +5,9 @@ from tests.refuses import refuses
 from tests.translation.models import random_model, random_sentences
 
 from regard.translation import Translator
-from regard.translation.corpora import Example, Span
+from regard.translation.corpora import Span
+from regard.translation.dataset import Example, Pair, read_pairs
 from regard.translation.evaluation import evaluate, measure
-from regard.translation.pairs import Pair, read_pairs
 from regard.translation.translator import perplexity
 
 SOURCES = random_sentences(30)

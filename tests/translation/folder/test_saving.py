@@ -12,7 +12,7 @@ from tests.refuses import refuses
 from tests.translation.models import random_model, save_model
 
 from regard.translation.folder import load, save, saving
-from regard.translation.vocabularies import learn
+from regard.translation.vocabulary import learn
 
 
 class PowerCutError(Exception):

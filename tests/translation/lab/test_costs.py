@@ -2,11 +2,11 @@
 
 from tests.translation.lab.settings import DOT, tiny
 
+from regard.translation.dataset import learn_vocabularies
 from regard.translation.lab import costs as costs_of
 from regard.translation.lab.competitors import ADDITIVE, NONE
 from regard.translation.lab.costs import Costs, ModelCost, measure_costs
 from regard.translation.model import EncoderDecoder
-from regard.translation.training.corpus import learn_vocabularies
 
 
 def test_every_model_on_the_same_batches(monkeypatch):

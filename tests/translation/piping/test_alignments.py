@@ -8,7 +8,7 @@ from tests.refuses import refuses
 from tests.translation.models import random_model
 
 from regard.translation import Translator
-from regard.translation.alignments import to_json, to_pharaoh
+from regard.translation.alignment import to_json, to_pharaoh
 from regard.translation.piping.alignments import aligner
 from regard.translation.piping.wishes import Wishes
 

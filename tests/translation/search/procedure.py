@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 from typing import NamedTuple
 
-from regard.translation.symbols import END
+from regard.translation.vocabulary import END
 
 
 class Found(NamedTuple):

@@ -12,7 +12,7 @@ from tests.translation.search import procedure
 from tests.translation.search.toys import Table, Toy, random_sources, random_table
 
 from regard.translation.search import Effort, Stepped, beam, forced, greedy
-from regard.translation.symbols import BEGIN, END, PAD
+from regard.translation.vocabulary import BEGIN, END, PAD
 
 PATIENT = Effort(stop_early=False, pack_at=inf, narrow=False)
 

@@ -7,7 +7,7 @@ import torch
 from regard.translation.search import Stepped
 from regard.translation.search.contest import Contest
 from regard.translation.search.limits import Limits
-from regard.translation.symbols import END
+from regard.translation.vocabulary import END
 
 
 def begin(*, beams=3, nbest=1, strength=0.0, longest=9):

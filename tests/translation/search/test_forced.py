@@ -7,7 +7,7 @@ from tests.translation.search import procedure
 from tests.translation.search.toys import Toy, random_sources, random_table
 
 from regard.translation.search import Stepped, forced
-from regard.translation.symbols import END, PAD
+from regard.translation.vocabulary import END, PAD
 
 
 def test_reads_every_word_to_the_end():

@@ -7,7 +7,7 @@ from tests.translation.search import procedure
 from tests.translation.search.toys import Table, random_table
 
 from regard.translation.search import Effort, greedy
-from regard.translation.symbols import BEGIN, END, PAD
+from regard.translation.vocabulary import BEGIN, END, PAD
 
 
 @pytest.mark.parametrize("shortest", [0, 3])

@@ -3,7 +3,7 @@
 import torch
 
 from regard.translation.search.history import Ends, History
-from regard.translation.symbols import END
+from regard.translation.vocabulary import END
 
 
 def numbers(*rows):

@@ -6,7 +6,7 @@ import torch
 from tests.refuses import refuses
 
 from regard.translation.search.limits import Limits
-from regard.translation.symbols import BEGIN, END, PAD
+from regard.translation.vocabulary import BEGIN, END, PAD
 
 
 def test_refuses_forbidden_words_and_early_ends():

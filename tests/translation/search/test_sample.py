@@ -7,7 +7,7 @@ from tests.translation.search.toys import random_table
 
 from regard.translation.search import Effort, Stepped, greedy, sample
 from regard.translation.search.sample import restrict
-from regard.translation.symbols import BEGIN, END, PAD
+from regard.translation.vocabulary import BEGIN, END, PAD
 
 
 def seeded(seed=0):

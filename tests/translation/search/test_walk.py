@@ -6,7 +6,7 @@ from tests.translation.search.toys import random_table
 from regard.translation.search.effort import Effort
 from regard.translation.search.limits import Limits
 from regard.translation.search.walk import walk
-from regard.translation.symbols import END
+from regard.translation.vocabulary import END
 
 
 def test_each_walk_ends_by_itself_and_counts_its_own_words():

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import regard
 from regard.translation.search import Stepped
-from regard.translation.symbols import END, PAD
+from regard.translation.vocabulary import END, PAD
 
 
 @dataclass(frozen=True, eq=False)

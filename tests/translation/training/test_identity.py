@@ -6,10 +6,9 @@ import pytest
 from tests.refuses import refuses
 from tests.translation.examples import make_model
 
+from regard.translation.dataset import Corpus, Pair
 from regard.translation.folder import Loaded
-from regard.translation.pairs import Pair
 from regard.translation.recipe import Recipe
-from regard.translation.training import Corpus
 from regard.translation.training.identity import check_same, identity_of
 
 CORPUS = Corpus("toy", (Pair("a", "b"),), (Pair("c", "d"),))

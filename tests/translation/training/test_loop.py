@@ -12,9 +12,10 @@ from tests.refuses import refuses
 from tests.translation.training.toys import make_corpus, make_pairs, make_recipe
 
 from regard.translation import folder
-from regard.translation.symbols import UNKNOWN
-from regard.translation.training import Corpus, machine, pictures, train
+from regard.translation.dataset import Corpus
+from regard.translation.training import machine, pictures, train
 from regard.translation.training.events import Advanced, Ended, EpochEnded, Started, Warned
+from regard.translation.vocabulary import UNKNOWN
 
 ROOT = Path(__file__).parents[3]
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from regard.translation.symbols import PAD
 from regard.translation.training.loss import r_drop, smoothed_cross_entropy
+from regard.translation.vocabulary import PAD
 
 TARGETS = torch.tensor([[5, 3, PAD], [4, 6, 3]])
 

@@ -8,11 +8,10 @@ from tests.refuses import refuses
 from tests.translation.training.toys import make_corpus, make_pairs, make_recipe, write_tsv
 
 from regard.errors import RegardError
-from regard.translation.pairs import Pair, read_pairs
+from regard.translation.dataset import Pair, Sources, read_pairs
 from regard.translation.training import pictures, procedure
 from regard.translation.training.events import Started
 from regard.translation.training.procedure import Wishes, leads, run
-from regard.translation.training.reading import Sources
 
 TINY = {"embedding": 8, "hidden": 8, "source_unit": "words", "target_unit": "words", "epochs": 1}
 

@@ -3,11 +3,10 @@
 import torch
 
 from regard.translation import folder
+from regard.translation.dataset import Corpus, Pair
 from regard.translation.folder import Loaded
 from regard.translation.model import Architecture
-from regard.translation.pairs import Pair
 from regard.translation.recipe import Data, Recipe, Training
-from regard.translation.training import Corpus
 from regard.translation.training.trainee import Trainee
 
 CORPUS = Corpus("toy", (Pair("a b", "x y z"),), (Pair("b", "z"),))

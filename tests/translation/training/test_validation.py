@@ -6,8 +6,8 @@ import pytest
 from tests.refuses import refuses
 from tests.translation.models import random_model, random_sentences
 
+from regard.translation.dataset import Pair
 from regard.translation.evaluation.metrics import short_bleu
-from regard.translation.pairs import Pair
 from regard.translation.sentence import Sentence
 from regard.translation.text import normalise
 from regard.translation.training.validation import STRENGTHS, best_length_penalty, cross_entropy, show, validate

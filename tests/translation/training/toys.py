@@ -2,10 +2,9 @@
 
 import random
 
+from regard.translation.dataset import Corpus, Pair
 from regard.translation.model import Architecture
-from regard.translation.pairs import Pair
 from regard.translation.recipe import Data, Recipe, Training
-from regard.translation.training import Corpus
 
 WORDS = ("zero", "one", "two", "three", "four", "five")
 

@@ -7,10 +7,9 @@ from typing import Any
 
 import torch
 
-from regard.translation.corpora import Example
-from regard.translation.evaluation.attention import attention_on_spans
+from regard.translation.alignment import attention_on_spans
+from regard.translation.dataset import Corpus, Example
 from regard.translation.recipe import Recipe
-from regard.translation.training import Corpus
 from regard.translation.training.checkpoint import load as load_checkpoint
 from regard.translation.training.trainee import Trainee
 from regard.translation.translated import Translation

@@ -16,7 +16,7 @@ from regard.studio.models.cache import Cache
 from regard.studio.models.frames import Frame, Looks
 from regard.studio.models.wanted import CORPUS, Wanted
 from regard.translation.corpora import built_in
-from regard.translation.training import Corpus
+from regard.translation.dataset import Corpus
 from regard.translation.training.events import Advanced, Ended, EpochEnded, Event, Started
 from regard.translation.training.lock import HeldFolderError
 from regard.translation.training.loop import STATE, train

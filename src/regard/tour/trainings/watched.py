@@ -6,8 +6,8 @@ import torch
 
 from regard.tour.station import Tell
 from regard.translation.batching import TrainingTokens, make_batch
+from regard.translation.dataset import Corpus
 from regard.translation.recipe import Recipe
-from regard.translation.training import Corpus
 from regard.translation.training.optimiser import set_rate
 from regard.translation.training.schedule import learning_rate
 from regard.translation.training.trainee import Trainee

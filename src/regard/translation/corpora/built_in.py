@@ -5,9 +5,9 @@ from inspect import signature
 
 from regard.errors import RegardError
 from regard.translation.corpora.dates import dates
-from regard.translation.corpora.example import BuiltIn
 from regard.translation.corpora.lists import lists
 from regard.translation.corpora.numbers import numbers
+from regard.translation.dataset import BuiltIn
 
 _MAKERS: dict[str, Callable[..., BuiltIn]] = {"dates": dates, "numbers": numbers, "lists": lists}
 

@@ -6,8 +6,7 @@ from random import Random
 
 from regard.errors import RegardError
 from regard.translation.corpora.date_forms import Form, forms
-from regard.translation.corpora.example import BuiltIn, Example, Span
-from regard.translation.corpora.sizes import check_sizes
+from regard.translation.dataset import BuiltIn, Example, Span, check_sizes
 
 FIRST, LAST = date(1900, 1, 1), date(2099, 12, 31)
 # One locale a language. Croatian is not among them: its listopad is October, in Polish and Czech it is November.

@@ -5,8 +5,7 @@ from random import Random
 
 from regard.errors import RegardError
 from regard.translation.corpora.english import below_hundred
-from regard.translation.corpora.example import BuiltIn, Example, Span
-from regard.translation.corpora.sizes import check_sizes
+from regard.translation.dataset import BuiltIn, Example, Span, check_sizes
 
 LARGEST = 99
 WORDS = tuple(map(below_hundred, range(LARGEST + 1)))

@@ -4,9 +4,8 @@ from itertools import accumulate, pairwise
 from random import Random
 
 from regard.errors import RegardError
-from regard.translation.corpora.example import BuiltIn, Example, Span
 from regard.translation.corpora.number_words import PARTS, Language, Part, english_parts
-from regard.translation.corpora.sizes import check_sizes
+from regard.translation.dataset import BuiltIn, Example, Span, check_sizes
 
 ALWAYS = 100  # numbers below it are in the training data: some of their words are nowhere else
 MOST_HELD_OUT = 10_000

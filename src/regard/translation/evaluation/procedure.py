@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from regard.errors import RegardError
-from regard.translation.corpora import Example
-from regard.translation.evaluation.attention import attention_on_spans
+from regard.translation.alignment import attention_on_spans
+from regard.translation.dataset import Example, Pair
 from regard.translation.evaluation.by_length import by_length, exact_share
 from regard.translation.evaluation.evaluation import Comparison, Evaluation, LabelGroup
 from regard.translation.evaluation.metrics import Metric, check_count, check_tokenizer, measure
-from regard.translation.pairs import Pair
 from regard.translation.text import normalise
 from regard.translation.translated import Translation
 from regard.translation.translator import BATCH_SIZE, Translator, perplexity

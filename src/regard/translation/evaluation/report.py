@@ -8,14 +8,13 @@ from typing import Any
 
 from regard.errors import RegardError
 from regard.plots import check_format
-from regard.translation.bad_lines import BadLine
-from regard.translation.corpora import Example, built_in
+from regard.translation.corpora import built_in
+from regard.translation.dataset import MOST_OF_ALL, BadLine, Example, Pair, read_pairs, read_parallel
 from regard.translation.evaluation.evaluation import Comparison
 from regard.translation.evaluation.figure import save_figure
 from regard.translation.evaluation.metrics import check_count, check_tokenizer, looks_tokenised
 from regard.translation.evaluation.procedure import evaluate
 from regard.translation.inputs import check_effort
-from regard.translation.pairs import MOST_OF_ALL, Pair, read_pairs, read_parallel
 from regard.translation.translator import Translator
 
 # A test set is taken as it is: only a line that is no pair at all is left out, and that is said.

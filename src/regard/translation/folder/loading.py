@@ -9,13 +9,13 @@ from torch import Tensor, nn
 
 from regard.errors import RegardError
 from regard.translation.extras import MissingPackageError, extra
-from regard.translation.files import read_regular
 from regard.translation.folder.layout import JOINT, MOST_PAGE_BYTES, PAGE, SOURCE, TARGET, WEIGHTS, incoming
 from regard.translation.folder.page import FileFacts, Page, damaged
 from regard.translation.folder.sharing import names_of_each
 from regard.translation.model import Architecture, EncoderDecoder
-from regard.translation.vocabularies import Vocabulary
-from regard.translation.vocabularies import load as load_vocabulary
+from regard.translation.text import read_regular
+from regard.translation.vocabulary import Vocabulary
+from regard.translation.vocabulary import load as load_vocabulary
 
 ATTEMPTS = 5  # at a folder that a training is just writing to
 

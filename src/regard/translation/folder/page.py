@@ -9,7 +9,7 @@ from typing import Any, TypeGuard
 from regard.errors import RegardError
 from regard.translation.folder.layout import WEIGHTS, vocabulary_files
 from regard.translation.model import Architecture
-from regard.translation.symbols import COUNT
+from regard.translation.vocabulary import COUNT
 
 FORMAT = 1
 MOST_BYTES = 2**50  # of one file; no number on the page is trusted further than this

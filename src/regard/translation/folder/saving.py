@@ -19,7 +19,7 @@ from regard.translation.folder.layout import INCOMING, JOINT, PAGE, SOURCE, TARG
 from regard.translation.folder.page import FileFacts, Page, VocabularyFacts
 from regard.translation.folder.sharing import names_of_each
 from regard.translation.model import EncoderDecoder
-from regard.translation.vocabularies import Vocabulary
+from regard.translation.vocabulary import Vocabulary
 
 
 def save(

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 
 from regard.translation.batching import Batch, TrainingTokens, make_batch
+from regard.translation.dataset import learn_vocabularies
 from regard.translation.lab.competitors import Competitor
 from regard.translation.lab.finding import Finding, Table, columns
 from regard.translation.lab.live_memory import peak_bytes
 from regard.translation.lab.recipes import Setting
 from regard.translation.model import EncoderDecoder
-from regard.translation.training.corpus import learn_vocabularies
 from regard.translation.training.optimiser import make_optimiser
 from regard.translation.training.update import Update
 

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, replace
 
-from regard.translation.corpora import BuiltIn, built_in
+from regard.translation.corpora import built_in
+from regard.translation.dataset import BuiltIn
 from regard.translation.lab.competitors import EVERY, FEW, Competitor, without_attention
 from regard.translation.recipe import Recipe, preset
 

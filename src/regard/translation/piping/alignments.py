@@ -9,7 +9,7 @@ import torch
 
 from regard.errors import RegardError
 from regard.plots import make_folder
-from regard.translation.alignments import Alignment, draw, to_json, to_pharaoh
+from regard.translation.alignment import Alignment, draw, to_json, to_pharaoh
 from regard.translation.piping.outlets import outlet, unwritable
 from regard.translation.piping.wishes import PICTURES, Wishes
 from regard.translation.translated import Translation

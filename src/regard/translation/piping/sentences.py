@@ -5,8 +5,8 @@ import sys
 from collections.abc import Iterable, Iterator
 
 from regard.errors import RegardError
-from regard.translation.lines import BOM, MOST_BYTES, read_lines, without_end
 from regard.translation.piping.wishes import Wishes
+from regard.translation.text import BOM, MOST_BYTES, read_lines, without_end
 
 HINT = "regard: one sentence a line; Ctrl-D ends."
 

@@ -15,7 +15,7 @@ from regard.translation.search.limits import NEVER_WRITTEN, Limits
 from regard.translation.search.penalty import checked_strength
 from regard.translation.search.step import State, Step, check_normalised, check_numbers, check_shape
 from regard.translation.search.width import width_of
-from regard.translation.symbols import BEGIN
+from regard.translation.vocabulary import BEGIN
 
 
 @torch.no_grad()

@@ -12,7 +12,7 @@ from regard.translation.search.history import Ends
 from regard.translation.search.limits import Limits
 from regard.translation.search.penalty import penalties
 from regard.translation.search.step import Stepped
-from regard.translation.symbols import END
+from regard.translation.vocabulary import END
 
 # Ranks every unfinished hypothesis after every finished one; the unfinished of a sentence come in order, and a
 # stable sort leaves them so.

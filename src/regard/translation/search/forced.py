@@ -11,7 +11,7 @@ from regard.checks import describe
 from regard.errors import RegardError
 from regard.translation.search.penalty import penalty
 from regard.translation.search.step import State, Step, check_normalised, check_numbers, check_shape
-from regard.translation.symbols import BEGIN, END
+from regard.translation.vocabulary import BEGIN, END
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ from torch import Tensor
 from regard.errors import RegardError
 from regard.translation.search.hypothesis import Hypothesis
 from regard.translation.search.penalty import penalties
-from regard.translation.symbols import END
+from regard.translation.vocabulary import END
 
 
 @dataclass(frozen=True, eq=False)

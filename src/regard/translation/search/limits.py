@@ -12,7 +12,7 @@ from torch import Tensor
 from regard.checks import describe
 from regard.errors import RegardError
 from regard.translation.counts import count_of
-from regard.translation.symbols import BEGIN, END, PAD
+from regard.translation.vocabulary import BEGIN, END, PAD
 
 NEVER_WRITTEN = (PAD, BEGIN)
 MOST_TOKENS = 100_000

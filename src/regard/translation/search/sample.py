@@ -16,7 +16,7 @@ from regard.translation.search.limits import NEVER_WRITTEN, Limits
 from regard.translation.search.penalty import checked_strength
 from regard.translation.search.step import State, Step
 from regard.translation.search.walk import walk
-from regard.translation.symbols import END
+from regard.translation.vocabulary import END
 
 
 @torch.no_grad()

@@ -11,7 +11,7 @@ from regard.translation.search.effort import Effort
 from regard.translation.search.history import Ends, History
 from regard.translation.search.limits import Limits
 from regard.translation.search.step import State, Step, check_normalised, check_numbers, check_shape
-from regard.translation.symbols import BEGIN, END
+from regard.translation.vocabulary import BEGIN, END
 
 Choose = Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]
 """log_probabilities (active, beams, vocabulary), rows (active,), length -> log-probabilities and tokens chosen."""

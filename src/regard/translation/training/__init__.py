@@ -1,7 +1,7 @@
 """From pairs to a trained model: recipes, updates, checkpoints, and the loop around them."""
 
+from regard.translation.dataset import Corpus
 from regard.translation.recipe import Data, Recipe, Training
-from regard.translation.training.corpus import Corpus
 from regard.translation.training.loop import train
 from regard.translation.training.stopping import StopSignals
 

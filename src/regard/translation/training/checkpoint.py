@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from regard.errors import RegardError
-from regard.translation.files import open_regular
+from regard.translation.text import open_regular
 from regard.translation.training.writing import open_new
 
 NAME, PREVIOUS = "checkpoint.pt", "checkpoint.previous.pt"

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import RegardError
+from regard.translation.dataset import Corpus
 from regard.translation.folder import Loaded
 from regard.translation.recipe import Recipe, fingerprint
-from regard.translation.training.corpus import Corpus
 
 
 def identity_of(recipe: Recipe, corpus: Corpus, init: Loaded | None, processes: int) -> dict[str, Any]:

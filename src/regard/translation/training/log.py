@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from regard.errors import RegardError
-from regard.translation.files import read_regular
+from regard.translation.text import read_regular
 from regard.translation.training.events import EpochEnded
 from regard.translation.training.writing import open_in_place, open_new, writing
 

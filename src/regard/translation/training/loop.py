@@ -9,12 +9,12 @@ import torch
 
 from regard.errors import RegardError
 from regard.translation import folder
-from regard.translation.alignments import UNIFORM
+from regard.translation.alignment import UNIFORM
 from regard.translation.batching import TrainingTokens, make_batch
+from regard.translation.dataset import Corpus
 from regard.translation.folder import Loaded
 from regard.translation.recipe import Recipe
 from regard.translation.training import checkpoint, machine, randomness
-from regard.translation.training.corpus import Corpus
 from regard.translation.training.distributed import Group
 from regard.translation.training.divergence import check_loss
 from regard.translation.training.events import Advanced, Ended, EpochEnded, Listener, Started, Stopped, Warned, silence

@@ -8,7 +8,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from regard.checks import accumulation_dtype
-from regard.translation.symbols import PAD
+from regard.translation.vocabulary import PAD
 
 
 class Loss(NamedTuple):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from regard.plots import canvas, curves, house_style, save_as
 from regard.plots.look import COLOURS
-from regard.translation.alignments import draw
+from regard.translation.alignment import draw
 from regard.translation.training.events import EpochEnded, Listener, Warned
 from regard.translation.training.writing import writing
 from regard.translation.translated import Translation

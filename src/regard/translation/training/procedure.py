@@ -9,14 +9,11 @@ from typing import Any
 import torch
 
 from regard.errors import RegardError
-from regard.translation.corpora import Example
+from regard.translation.dataset import Corpus, Example, Pair, Sources, check, read
 from regard.translation.inputs import usable_device
-from regard.translation.pairs import Pair
 from regard.translation.recipe import Recipe, begin_from, choose_recipe, fine_tuned, load_beginning, preset
-from regard.translation.training.corpus import Corpus
 from regard.translation.training.events import Ended, Event, Listener, Started, silence
 from regard.translation.training.loop import train
-from regard.translation.training.reading import Sources, check, read
 from regard.translation.training.stopping import StopSignals
 from regard.translation.training.writing import writing
 

@@ -8,13 +8,13 @@ import torch
 
 from regard.errors import RegardError
 from regard.translation import folder
+from regard.translation.dataset import Corpus, learn_vocabularies
 from regard.translation.folder import Loaded
 from regard.translation.model import EncoderDecoder
 from regard.translation.recipe import Recipe
 from regard.translation.training.average import Average
-from regard.translation.training.corpus import Corpus, learn_vocabularies
 from regard.translation.training.optimiser import make_optimiser, moments, restore
-from regard.translation.vocabularies import Vocabulary
+from regard.translation.vocabulary import Vocabulary
 
 MAX_PARAMETERS = 2**30  # 4 GiB of weights, and three times as much for gradients and moments
 

@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from regard.translation.batching import Batch
 from regard.translation.recipe import Training
-from regard.translation.symbols import PAD
 from regard.translation.training.loss import Loss, r_drop, smoothed_cross_entropy
+from regard.translation.vocabulary import PAD
 
 Sums = tuple[float, float, float]
 

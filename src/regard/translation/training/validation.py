@@ -5,13 +5,12 @@ from dataclasses import dataclass
 
 import torch
 
-from regard.translation.alignments import flatness
+from regard.translation.alignment import flatness
 from regard.translation.batching import make_batch, plan
-from regard.translation.corpora import Example
+from regard.translation.dataset import Example, Pair
 from regard.translation.evaluation.by_length import exact_share
 from regard.translation.evaluation.metrics import short_bleu
 from regard.translation.folder import Loaded
-from regard.translation.pairs import Pair
 from regard.translation.search import penalty
 from regard.translation.text import normalise
 from regard.translation.training.divergence import check_loss
