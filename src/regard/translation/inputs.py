@@ -9,9 +9,7 @@ import torch
 from regard.errors import RegardError
 from regard.translation.counts import count_of
 from regard.translation.folder import Loaded
-from regard.translation.search.limits import MOST_TOKENS, Limits
-from regard.translation.search.penalty import checked_strength
-from regard.translation.search.width import width_of
+from regard.translation.search import MOST_TOKENS, Limits, checked_strength, width_of
 
 # What a command takes.
 MOST_AT_ONCE, MOST_BEAMS = 2**20, 1000

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from regard.errors import RegardError
 from regard.translation.inputs import check_effort, strength_of
-from regard.translation.search.limits import MOST_TOKENS
+from regard.translation.search import MOST_TOKENS
 
 LINES = ("pharaoh", "json")
 PICTURES = ("svg", "png")
