@@ -14,11 +14,10 @@ from tests.translation.folder.test_loading import forge
 from tests.translation.models import random_model, save_model
 
 from regard.regression.report import columns
-from regard.translation import Translator
+from regard.translation import Translator, checkpoint
 from regard.translation.dataset import read_pairs
 from regard.translation.folder import load
 from regard.translation.recipe import Recipe
-from regard.translation.training import checkpoint
 
 SOURCE = Path(__file__).parents[2] / "src" / "regard"
 # What executes what it reads. torch.load counts unless weights_only=True is written beside it, numpy.load where

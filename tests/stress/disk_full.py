@@ -20,7 +20,8 @@ from typing import Any
 from tests.stress.trainings import PLACES, STARTING, Child, differences, killable, result
 
 from regard.errors import RegardError
-from regard.translation.training import checkpoint, loop
+from regard.translation import checkpoint
+from regard.translation.training import loop
 
 TIMES = 40
 PRIVATE = ("unshare", "--map-root-user", "--mount")

@@ -21,12 +21,12 @@ from regard.errors import RegardError
 from regard.regression.report import columns
 from regard.studio.app import build
 from regard.studio.models.shelf import Shelf
+from regard.translation import checkpoint
 from regard.translation.dataset import read_pairs, read_parallel
 from regard.translation.folder import load
 from regard.translation.folder.layout import PAGE
 from regard.translation.folder.page import FileFacts, Page
 from regard.translation.recipe import Recipe
-from regard.translation.training import checkpoint
 
 PORT = 8123
 ORIGIN = f"http://127.0.0.1:{PORT}"

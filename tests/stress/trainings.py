@@ -19,9 +19,9 @@ import torch._dynamo
 from tests.translation.training.toys import make_corpus, make_recipe
 
 from regard.errors import RegardError
-from regard.translation import folder
+from regard.translation import checkpoint, folder
 from regard.translation.recipe import Recipe
-from regard.translation.training import checkpoint, loop, pictures, train
+from regard.translation.training import loop, pictures, train
 
 STARTING, UPDATES, CHECKPOINT, VALIDATION, MODEL, LOG = range(6)
 PLACES = ("start", "updates", "checkpoint", "validation", "model folder", "log")

@@ -1,6 +1,5 @@
 """A recipe: every choice of a training, read from TOML and flags and stored with the model; presets; fine-tuning."""
 
-import hashlib
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -315,14 +314,6 @@ def begin_from(folder: Path, recipe: Recipe, init: Loaded) -> Loaded:
     model = EncoderDecoder(wanted, len(init.source_vocabulary), len(init.target_vocabulary))
     model.load_state_dict(init.model.state_dict())
     return replace(init, model=model)
-
-
-def fingerprint(model: EncoderDecoder) -> str:
-    """A digest of all weights: a resumed training must have begun from the same ones."""
-    digest = hashlib.sha256()
-    for tensor in model.state_dict().values():
-        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()
 
 
 def load_beginning(folder: Path) -> Loaded:

@@ -18,7 +18,8 @@ import torch
 import torch._dynamo
 from tests.translation.training.toys import make_corpus, make_recipe
 
-from regard.translation.training import checkpoint, pictures, train
+from regard.translation import checkpoint
+from regard.translation.training import pictures, train
 from regard.translation.training.distributed import Group
 
 KILLS = 30

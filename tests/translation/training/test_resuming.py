@@ -16,8 +16,9 @@ from tests.refuses import refuses
 from tests.translation.training.toys import make_corpus, make_recipe
 
 from regard.translation import folder
+from regard.translation.checkpoint import StopSignals
 from regard.translation.dataset import Corpus
-from regard.translation.training import StopSignals, pictures, train
+from regard.translation.training import pictures, train
 from regard.translation.training.events import Started, Stopped
 
 NEVER = {"save_seconds": 1e9}

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from regard.translation.alignment import attention_on_spans
+from regard.translation.checkpoint import load as load_checkpoint
 from regard.translation.dataset import Corpus, Example
 from regard.translation.recipe import Recipe
-from regard.translation.training.checkpoint import load as load_checkpoint
 from regard.translation.training.trainee import Trainee
 from regard.translation.translated import Translation
 from regard.translation.translator import Translator

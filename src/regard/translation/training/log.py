@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from regard.errors import RegardError
+from regard.translation.checkpoint import open_in_place, open_new, writing_file
 from regard.translation.text import read_regular
 from regard.translation.training.events import EpochEnded
-from regard.translation.training.writing import open_in_place, open_new, writing
 
 NAME = "log.jsonl"
 MAX_BYTES = 2**26  # of a log that is read: some 200,000 epochs
@@ -44,13 +44,13 @@ class Log:
     def add(self, entry: EpochEnded) -> None:
         """Append a line and make it last."""
         self.entries.append(entry)
-        with writing(self.path), open_in_place(self.path, "a") as file:
+        with writing_file(self.path), open_in_place(self.path, "a") as file:
             _write(file, json.dumps(asdict(entry)) + "\n")
 
     def _cut(self, text: str) -> None:
         """Whole or not at all: a disk that is full, or a kill, must not cost the lines that were there."""
         new = self.path.with_name(f"{NAME}.incoming")
-        with writing(self.path):
+        with writing_file(self.path):
             try:
                 with open_new(new) as file:
                     _write(file, text.encode())

@@ -8,19 +8,18 @@ from pathlib import Path
 import torch
 
 from regard.errors import RegardError
-from regard.translation import folder
+from regard.translation import checkpoint, folder
 from regard.translation.alignment import UNIFORM
 from regard.translation.batching import TrainingTokens, make_batch
+from regard.translation.checkpoint import StopSignals, folder_lock, open_in_place, run_fingerprint, writing_file
 from regard.translation.dataset import Corpus
 from regard.translation.folder import Loaded
 from regard.translation.recipe import Recipe
-from regard.translation.training import checkpoint, machine, randomness
+from regard.translation.training import machine, randomness
 from regard.translation.training.distributed import Group
 from regard.translation.training.divergence import check_loss
 from regard.translation.training.events import Advanced, Ended, EpochEnded, Listener, Started, Stopped, Warned, silence
 from regard.translation.training.graphed import GraphedUpdate
-from regard.translation.training.identity import identity_of
-from regard.translation.training.lock import only_here
 from regard.translation.training.log import Log
 from regard.translation.training.optimiser import set_rate
 from regard.translation.training.pictures import Album
@@ -28,11 +27,9 @@ from regard.translation.training.precision import products_in
 from regard.translation.training.schedule import learning_rate
 from regard.translation.training.standing import Best, Standing
 from regard.translation.training.state import FORMAT, check_state
-from regard.translation.training.stopping import StopSignals
 from regard.translation.training.trainee import Trainee
 from regard.translation.training.update import Update
 from regard.translation.training.validation import best_length_penalty, show, validate
-from regard.translation.training.writing import open_in_place, writing
 
 STATE = "training"
 TELL_EVERY = 0.5  # seconds between two reports of progress
@@ -73,7 +70,7 @@ def train(
     # Graphs, streams and kernels take the present device, whatever device their tensors are on.
     with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
         group = Group.join(device)
-        with only_here(out / STATE, group.leads):
+        with folder_lock(out / STATE, group.leads):
             run = None
             try:
                 run = _Run(recipe, corpus, out, device, init, group, listen if group.leads else silence, signals)
@@ -101,7 +98,7 @@ class _Run:
     ) -> None:
         self.recipe, self.corpus, self.out, self.device = recipe, corpus, out, device
         self.group, self.listen = group, listen
-        self.identity = identity_of(recipe, corpus, init, group.size)
+        self.identity = run_fingerprint(recipe, corpus, init, group.size)
         self.trainee = Trainee.begin(recipe, corpus, init, device)
         self.model, self.optimiser, self.average = self.trainee.model, self.trainee.optimiser, self.trainee.average
         torch.manual_seed(recipe.training.seed + RANKS_APART * group.rank)  # each process drops out its own units
@@ -128,7 +125,7 @@ class _Run:
         training = self.recipe.training
         if self.group.leads:
             path = self.out / STATE / "recipe.toml"
-            with writing(path), open_in_place(path, "w") as file:
+            with writing_file(path), open_in_place(path, "w") as file:
                 file.write(self.recipe.to_toml())
         with products_in(training.precision):
             with self.signals or nullcontext():

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from regard.plots import canvas, curves, house_style, save_as
 from regard.plots.look import COLOURS
 from regard.translation.alignment import draw
+from regard.translation.checkpoint import writing_file
 from regard.translation.training.events import EpochEnded, Listener, Warned
-from regard.translation.training.writing import writing
 from regard.translation.translated import Translation
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def is_milestone(epoch: int) -> bool:
 
 def curve(entries: Sequence[EpochEnded], path: Path) -> None:
     """Write loss, and BLEU and exact share on validation, over the epochs; the epoch that is kept is marked."""
-    with writing(path):
+    with writing_file(path):
         save_as(draw_curve(entries), path)
 
 
@@ -106,7 +106,7 @@ def alignment(shown: Translation, epoch: int, folder: Path) -> None:
     if found is None or not found.source_words or not found.target_words:
         return
     path = folder / f"alignment-{epoch:04d}.svg"
-    with writing(path):
+    with writing_file(path):
         draw(found, path)
 
 

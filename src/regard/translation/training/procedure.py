@@ -9,13 +9,12 @@ from typing import Any
 import torch
 
 from regard.errors import RegardError
+from regard.translation.checkpoint import StopSignals, writing_file
 from regard.translation.dataset import Corpus, Example, Pair, Sources, check, read
 from regard.translation.inputs import usable_device
 from regard.translation.recipe import Recipe, begin_from, choose_recipe, fine_tuned, load_beginning, preset
 from regard.translation.training.events import Ended, Event, Listener, Started, silence
 from regard.translation.training.loop import train
-from regard.translation.training.stopping import StopSignals
-from regard.translation.training.writing import writing
 
 TEST = "test.tsv"
 MAX_THREADS = 1024
@@ -121,7 +120,7 @@ def _set_threads(threads: int | None) -> None:
 def _write_pairs(path: Path, pairs: Sequence[Pair | Example]) -> None:
     """As a file that reads back to the same pairs: reading undoes escapes, so what looks like one is escaped."""
     lines = (f"{pair.source}\t{pair.target}\n".replace("&", "&amp;") for pair in pairs)
-    with writing(path):
+    with writing_file(path):
         path.write_text("".join(lines), encoding="utf-8")
 
 

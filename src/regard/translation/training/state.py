@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from regard.errors import RegardError
+from regard.translation.checkpoint import check_same_run
 from regard.translation.recipe import Recipe
-from regard.translation.training.identity import check_same
 from regard.translation.training.standing import Best
 from regard.translation.training.trainee import Trainee
 
@@ -39,7 +39,7 @@ def check_state(
             repair="Choose another folder, or finish the training with the version of regard that began it.",
         )
     _check(out, "identity", lambda: bool(json.dumps(state["identity"])) and isinstance(state["identity"], dict))
-    check_same(state["identity"], identity, out)
+    check_same_run(state["identity"], identity, out)
     processes = identity["processes"]
     parameters = dict(enumerate(trainee.model.parameters()))
     checks: dict[str, Callable[[], bool]] = {
