@@ -19,9 +19,9 @@ import torch._dynamo
 from tests.translation.training.toys import make_corpus, make_recipe
 
 from regard.errors import RegardError
-from regard.translation import checkpoint, folder
+from regard.translation import checkpoint, folder, monitoring
 from regard.translation.recipe import Recipe
-from regard.translation.training import loop, pictures, train
+from regard.translation.training import loop, train
 
 STARTING, UPDATES, CHECKPOINT, VALIDATION, MODEL, LOG = range(6)
 PLACES = ("start", "updates", "checkpoint", "validation", "model folder", "log")
@@ -111,7 +111,7 @@ def _bits(state: object) -> object:
 def _told(shared: mmap.mmap) -> Iterator[None]:
     """Run what is inside with a mark of where the training is; pictures show nothing here."""
     torch.set_num_threads(1)
-    pictures.can_draw = lambda: False
+    monitoring.can_draw = lambda: False
 
     def marked(owner: Any, name: str, place: int, after: int) -> None:
         plain = getattr(owner, name)

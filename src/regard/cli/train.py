@@ -13,7 +13,7 @@ from regard.cli.recipe_flags import RecipeFlags
 from regard.cli.statuses import INTERRUPTED
 from regard.translation import checkpoint
 from regard.translation.dataset import Sources
-from regard.translation.training.events import silence
+from regard.translation.monitoring import silence
 from regard.translation.training.loop import STATE
 from regard.translation.training.procedure import Done, Wishes, leads, run
 

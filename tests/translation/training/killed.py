@@ -18,8 +18,8 @@ import torch
 import torch._dynamo
 from tests.translation.training.toys import make_corpus, make_recipe
 
-from regard.translation import checkpoint
-from regard.translation.training import pictures, train
+from regard.translation import checkpoint, monitoring
+from regard.translation.training import train
 from regard.translation.training.distributed import Group
 
 KILLS = 30
@@ -44,7 +44,7 @@ def fork(recipe, out, **environment):
     try:
         os.environ.update(environment)
         torch.set_num_threads(1)
-        pictures.can_draw = lambda: False  # to be killed while drawing would show nothing
+        monitoring.can_draw = lambda: False  # to be killed while drawing would show nothing
         Group.leave = leave_quietly
         train(recipe, make_corpus(), out)
         status = 0

@@ -11,10 +11,10 @@ import torch
 from tests.refuses import refuses
 from tests.translation.training.toys import make_corpus, make_pairs, make_recipe
 
-from regard.translation import folder
+from regard.translation import folder, monitoring
 from regard.translation.dataset import Corpus
-from regard.translation.training import machine, pictures, train
-from regard.translation.training.events import Advanced, Ended, EpochEnded, Started, Warned
+from regard.translation.monitoring import Advanced, Ended, EpochEnded, Started, Warned
+from regard.translation.training import machine, train
 from regard.translation.vocabulary import UNKNOWN
 
 ROOT = Path(__file__).parents[3]
@@ -24,8 +24,8 @@ ROOT = Path(__file__).parents[3]
 def drawn(monkeypatch):
     """The pictures that would have been drawn: their own tests draw them, and here they would cost most of the time."""
     paths = []
-    monkeypatch.setattr(pictures, "curve", lambda entries, path: paths.append(path))
-    monkeypatch.setattr(pictures, "alignment", lambda shown, epoch, folder: paths.append(epoch))
+    monkeypatch.setattr(monitoring, "curve", lambda entries, path: paths.append(path))
+    monkeypatch.setattr(monitoring, "alignment", lambda shown, epoch, folder: paths.append(epoch))
     return paths
 
 

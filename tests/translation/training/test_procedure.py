@@ -8,9 +8,10 @@ from tests.refuses import refuses
 from tests.translation.training.toys import make_corpus, make_pairs, make_recipe, write_tsv
 
 from regard.errors import RegardError
+from regard.translation import monitoring
 from regard.translation.dataset import Pair, Sources, read_pairs
-from regard.translation.training import pictures, procedure
-from regard.translation.training.events import Started
+from regard.translation.monitoring import Started
+from regard.translation.training import procedure
 from regard.translation.training.procedure import Wishes, leads, run
 
 TINY = {"embedding": 8, "hidden": 8, "source_unit": "words", "target_unit": "words", "epochs": 1}
@@ -18,7 +19,7 @@ TINY = {"embedding": 8, "hidden": 8, "source_unit": "words", "target_unit": "wor
 
 @pytest.fixture
 def sources(tmp_path, monkeypatch):
-    monkeypatch.setattr(pictures, "can_draw", lambda: False)
+    monkeypatch.setattr(monitoring, "can_draw", lambda: False)
     file = write_tsv(tmp_path / "pairs.tsv", make_pairs(120, longest=5))
     return Sources(pairs=file, valid_share=0.1, test_share=0.1)
 

@@ -15,11 +15,11 @@ import torch
 from tests.refuses import refuses
 from tests.translation.training.toys import make_corpus, make_recipe
 
-from regard.translation import folder
+from regard.translation import folder, monitoring
 from regard.translation.checkpoint import StopSignals
 from regard.translation.dataset import Corpus
-from regard.translation.training import pictures, train
-from regard.translation.training.events import Started, Stopped
+from regard.translation.monitoring import Started, Stopped
+from regard.translation.training import train
 
 NEVER = {"save_seconds": 1e9}
 
@@ -28,7 +28,7 @@ NEVER = {"save_seconds": 1e9}
 def no_pictures(monkeypatch):
     """Pictures take most of the time of a small training."""
     for name in ("curve", "alignment"):
-        monkeypatch.setattr(pictures, name, lambda *_: None)
+        monkeypatch.setattr(monitoring, name, lambda *_: None)
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from regard.translation.training.events import EpochEnded
+from regard.translation.monitoring import EpochEnded
 from regard.translation.training.standing import Best, Standing
 
 

@@ -18,7 +18,7 @@ from regard.studio.models.wanted import CORPUS, Wanted
 from regard.translation.checkpoint import FolderLockedError
 from regard.translation.corpora import built_in
 from regard.translation.dataset import Corpus
-from regard.translation.training.events import Advanced, Ended, EpochEnded, Event, Started
+from regard.translation.monitoring import Advanced, Ended, EpochEnded, Event, Started
 from regard.translation.training.loop import STATE, train
 
 Tell = Callable[[dict[str, Any]], None]

@@ -14,15 +14,24 @@ from regard.translation.batching import TrainingTokens, make_batch
 from regard.translation.checkpoint import StopSignals, folder_lock, open_in_place, run_fingerprint, writing_file
 from regard.translation.dataset import Corpus
 from regard.translation.folder import Loaded
+from regard.translation.monitoring import (
+    Advanced,
+    Album,
+    Ended,
+    EpochEnded,
+    Listener,
+    Log,
+    Started,
+    Stopped,
+    Warned,
+    silence,
+)
 from regard.translation.recipe import Recipe
 from regard.translation.training import machine, randomness
 from regard.translation.training.distributed import Group
 from regard.translation.training.divergence import check_loss
-from regard.translation.training.events import Advanced, Ended, EpochEnded, Listener, Started, Stopped, Warned, silence
 from regard.translation.training.graphed import GraphedUpdate
-from regard.translation.training.log import Log
 from regard.translation.training.optimiser import set_rate
-from regard.translation.training.pictures import Album
 from regard.translation.training.precision import products_in
 from regard.translation.training.schedule import learning_rate
 from regard.translation.training.standing import Best, Standing

@@ -12,8 +12,8 @@ from regard.errors import RegardError
 from regard.translation.checkpoint import StopSignals, writing_file
 from regard.translation.dataset import Corpus, Example, Pair, Sources, check, read
 from regard.translation.inputs import usable_device
+from regard.translation.monitoring import Ended, Event, Listener, Started, silence
 from regard.translation.recipe import Recipe, begin_from, choose_recipe, fine_tuned, load_beginning, preset
-from regard.translation.training.events import Ended, Event, Listener, Started, silence
 from regard.translation.training.loop import train
 
 TEST = "test.tsv"

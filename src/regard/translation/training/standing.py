@@ -4,7 +4,7 @@ import math
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from regard.translation.training.events import EpochEnded
+from regard.translation.monitoring import EpochEnded
 
 
 @dataclass

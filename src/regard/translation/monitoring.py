@@ -1,23 +1,179 @@
-"""Pictures that a training leaves behind: the curve of its quality, and an alignment as it sharpens."""
+"""What a training reports while it runs: its events, the log of its epochs, and the pictures drawn from them."""
 
 from __future__ import annotations
 
+import json
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
+from regard.errors import RegardError
 from regard.plots import canvas, curves, house_style, save_as
 from regard.plots.look import COLOURS
 from regard.translation.alignment import draw
-from regard.translation.checkpoint import writing_file
-from regard.translation.training.events import EpochEnded, Listener, Warned
+from regard.translation.checkpoint import open_in_place, open_new, writing_file
+from regard.translation.text import read_regular
 from regard.translation.translated import Translation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Started:
+    """Before the first update: sizes, and where it goes on if it was interrupted."""
+
+    updates: int
+    done: int
+    parameters: int
+    pairs: int
+    left_out: int
+    source_size: int
+    target_size: int
+    resumed_epoch: int | None
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Advanced:
+    """Some updates later.
+
+    loss: the cross entropy of a target token, in nats, over these updates. speed: target tokens a second.
+    """
+
+    epoch: int
+    update: int
+    updates: int
+    loss: float
+    speed: float
+    learning_rate: float
+
+
+@dataclass(frozen=True)
+class EpochEnded:
+    """After an epoch: what is written to the log.
+
+    bleu, exact: of greedy translations of the validation pairs, in percent; valid_loss: the cross entropy of a token
+    of their targets, in nats; None where it was not validated.
+    flatness: the entropy of attention on validation, as a share of the even one; None without attention.
+    """
+
+    epoch: int
+    update: int
+    loss: float
+    gradient_norm: float
+    learning_rate: float
+    tokens: int
+    seconds: float
+    bleu: float | None = None
+    exact: float | None = None
+    valid_loss: float | None = None
+    flatness: float | None = None
+    is_best: bool = False
+
+
+@dataclass(frozen=True)
+class Warned:
+    """Something that a user should know."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """After SIGINT or SIGTERM: the training ends here, with a checkpoint of this update."""
+
+    update: int
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The result."""
+
+    epochs: int
+    best_epoch: int
+    bleu: float
+    exact: float
+    length_penalty: float
+    seconds: float
+    history: tuple[EpochEnded, ...] = field(default=(), repr=False)
+
+
+Event = Started | Advanced | EpochEnded | Warned | Stopped | Ended
+Listener = Callable[[Event], None]
+
+
+def silence(event: Event) -> None:
+    """Listen to nothing."""
+    del event
+
+
+LOG_NAME = "log.jsonl"
+MAX_BYTES = 2**26  # of a log that is read: some 200,000 epochs
+
+
+class Log:
+    """The epochs that have ended."""
+
+    def __init__(self, folder: Path, epochs: int) -> None:
+        """Go on after so many epochs; later lines, of a training that was killed before its checkpoint, go."""
+        self.path = folder / LOG_NAME
+        try:
+            text = read_regular(self.path, MAX_BYTES).decode() if self.path.exists() else ""
+            lines = text.splitlines()
+            self.entries = [_entry(line) for line in lines[:epochs]]
+        except (ValueError, TypeError, RecursionError):
+            raise RegardError(
+                "out",
+                got=f"{self.path}, which is damaged",
+                needed="the log that the training wrote, a JSON object a line",
+                repair="Delete it: the training goes on without the figures of its first epochs.",
+            ) from None
+        except OSError as refusal:
+            raise RegardError(
+                "out",
+                got=f"{self.path} ({refusal.strerror})",
+                needed="a log that can be read",
+                repair="Check the file and its permissions, or choose another folder.",
+            ) from None
+        self._cut("".join(f"{line}\n" for line in lines[:epochs]))
+
+    def add(self, entry: EpochEnded) -> None:
+        """Append a line and make it last."""
+        self.entries.append(entry)
+        with writing_file(self.path), open_in_place(self.path, "a") as file:
+            _write(file, json.dumps(asdict(entry)) + "\n")
+
+    def _cut(self, text: str) -> None:
+        """Whole or not at all: a disk that is full, or a kill, must not cost the lines that were there."""
+        new = self.path.with_name(f"{LOG_NAME}.incoming")
+        with writing_file(self.path):
+            try:
+                with open_new(new) as file:
+                    _write(file, text.encode())
+                new.replace(self.path)
+            except OSError:
+                new.unlink(missing_ok=True)
+                raise
+
+
+def _entry(line: str) -> EpochEnded:
+    entry = EpochEnded(**json.loads(line))
+    if not all(value is None or isinstance(value, int | float) for value in asdict(entry).values()):
+        raise TypeError
+    return entry
+
+
+def _write(file: IO[Any], content: str | bytes) -> None:
+    file.write(content)
+    file.flush()
+    os.fsync(file.fileno())
+
 
 CURVE = "curve.svg"
 SELDOM = 30.0  # seconds between two drawings of the curve
