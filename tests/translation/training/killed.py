@@ -19,8 +19,8 @@ import torch._dynamo
 from tests.translation.training.toys import make_corpus, make_recipe
 
 from regard.translation import checkpoint, monitoring
+from regard.translation.accelerator import Processes
 from regard.translation.training import train
-from regard.translation.training.distributed import Group
 
 KILLS = 30
 FEW_UPDATES = 2
@@ -45,7 +45,7 @@ def fork(recipe, out, **environment):
         os.environ.update(environment)
         torch.set_num_threads(1)
         monitoring.can_draw = lambda: False  # to be killed while drawing would show nothing
-        Group.leave = leave_quietly
+        Processes.leave = leave_quietly
         train(recipe, make_corpus(), out)
         status = 0
     finally:
@@ -53,7 +53,7 @@ def fork(recipe, out, **environment):
         os._exit(status)
 
 
-def leave_quietly(group, leave=Group.leave):
+def leave_quietly(group, leave=Processes.leave):
     """Leave, and fail if a thread of the group lives on: it can abort a process that ends, or never let it end."""
     leave(group)
     if group.size > 1:

@@ -11,10 +11,10 @@ import torch
 from tests.refuses import refuses
 from tests.translation.training.toys import make_corpus, make_pairs, make_recipe
 
-from regard.translation import folder, monitoring
+from regard.translation import accelerator, folder, monitoring
 from regard.translation.dataset import Corpus
 from regard.translation.monitoring import Advanced, Ended, EpochEnded, Started, Warned
-from regard.translation.training import machine, train
+from regard.translation.training import train
 from regard.translation.vocabulary import UNKNOWN
 
 ROOT = Path(__file__).parents[3]
@@ -130,8 +130,8 @@ def test_killed_at_any_moment_it_ends_bit_identical(tmp_path):
 def test_another_machine_warns_and_goes_on(tmp_path, monkeypatch):
     recipe, corpus = make_recipe(epochs=1), make_corpus()
     train(recipe, corpus, tmp_path)
-    now = machine.facts(torch.device("cpu"))
-    monkeypatch.setattr(machine, "facts", lambda device: {**now, "threads": "64"})
+    now = accelerator.environment(torch.device("cpu"))
+    monkeypatch.setattr(accelerator, "facts", lambda device: {**now, "threads": "64"})
     told = []
     train(recipe, corpus, tmp_path, listen=told.append)
     (warning,) = [event.text for event in told if isinstance(event, Warned)]

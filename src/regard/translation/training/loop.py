@@ -8,7 +8,8 @@ from pathlib import Path
 import torch
 
 from regard.errors import RegardError
-from regard.translation import checkpoint, folder
+from regard.translation import accelerator, checkpoint, folder
+from regard.translation.accelerator import CudaGraphUpdate, Processes, matmul_precision
 from regard.translation.alignment import UNIFORM
 from regard.translation.batching import TrainingTokens, make_batch
 from regard.translation.checkpoint import StopSignals, folder_lock, open_in_place, run_fingerprint, writing_file
@@ -27,12 +28,8 @@ from regard.translation.monitoring import (
     silence,
 )
 from regard.translation.recipe import Recipe
-from regard.translation.training import machine, randomness
-from regard.translation.training.distributed import Group
 from regard.translation.training.divergence import check_loss
-from regard.translation.training.graphed import GraphedUpdate
 from regard.translation.training.optimiser import set_rate
-from regard.translation.training.precision import products_in
 from regard.translation.training.schedule import learning_rate
 from regard.translation.training.standing import Best, Standing
 from regard.translation.training.state import FORMAT, check_state
@@ -78,7 +75,7 @@ def train(
     out = Path(out)
     # Graphs, streams and kernels take the present device, whatever device their tensors are on.
     with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
-        group = Group.join(device)
+        group = Processes.join(device)
         with folder_lock(out / STATE, group.leads):
             run = None
             try:
@@ -101,7 +98,7 @@ class _Run:
         out: Path,
         device: torch.device,
         init: Loaded | None,
-        group: Group,
+        group: Processes,
         listen: Listener,
         signals: StopSignals | None,
     ) -> None:
@@ -114,7 +111,7 @@ class _Run:
         graphed = device.type == "cuda" and group.size == 1
         vocabularies = self.trainee.source_vocabulary, self.trainee.target_vocabulary
         self.tokens = TrainingTokens(corpus.train, *vocabularies, recipe, LADDER if graphed else 1)
-        self.update: Update | GraphedUpdate = Update(
+        self.update: Update | CudaGraphUpdate = Update(
             group.wrap(self.model), self.optimiser, recipe.training, group.size
         )
         self.at = Standing()
@@ -122,7 +119,7 @@ class _Run:
         self.saved = time.perf_counter()
         resumed = self._resume()
         if graphed:
-            self.update = GraphedUpdate(self.update)
+            self.update = CudaGraphUpdate(self.update)
         # Without dropout of subwords every epoch has as many batches; with it, the first one tells about how many.
         self.updates = recipe.training.epochs * len(self.tokens.epoch(0).plans)
         self.log = Log(out / STATE, self.at.epoch) if group.leads else None
@@ -136,7 +133,7 @@ class _Run:
             path = self.out / STATE / "recipe.toml"
             with writing_file(path), open_in_place(path, "w") as file:
                 file.write(self.recipe.to_toml())
-        with products_in(training.precision):
+        with matmul_precision(training.precision):
             with self.signals or nullcontext():
                 while self.at.epoch < training.epochs and self.at.epoch - self.best_or_first() < training.patience:
                     self._one_epoch()
@@ -284,14 +281,14 @@ class _Run:
 
     def _save(self, begin: float) -> None:
         self.at.seconds += time.perf_counter() - begin
-        random = self.group.gather(randomness.read(self.device))
+        random = self.group.gather(accelerator.get_rng_state(self.device))
         sums = self.group.gather(self.update.totals.sums())
         if not self.group.leads:
             return
         state = {
             "format": FORMAT,
             "identity": self.identity,
-            "machine": machine.facts(self.device),
+            "machine": accelerator.environment(self.device),
             "trainee": self.trainee.state(),
             "standing": self.at.to_dict(),
             "sums": sums,
@@ -306,13 +303,13 @@ class _Run:
         if state is None:
             return None
         check_state(state, self.identity, self.recipe, self.trainee, self.device, self.out)
-        changed = machine.differences(state["machine"], machine.facts(self.device))
+        changed = accelerator.describe_changes(state["machine"], accelerator.environment(self.device))
         if changed:
             self.listen(Warned(f"The result will not be bit-identical to an uninterrupted training: {changed}."))
         self.trainee.restore(state["trainee"])
         self.at = Standing.from_dict(state["standing"])
         self.update.totals.restart(tuple(state["sums"][self.group.rank]))
-        randomness.restore(self.device, state["random"][self.group.rank])
+        accelerator.set_rng_state(self.device, state["random"][self.group.rank])
         return self.at.epoch + 1
 
     def _started(self, resumed: int | None) -> Started:
