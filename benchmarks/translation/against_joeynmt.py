@@ -29,8 +29,7 @@ from regard.translation.dataset import learn_vocabularies
 from regard.translation.folder import Loaded
 from regard.translation.model import Architecture, EncoderDecoder
 from regard.translation.recipe import Recipe
-from regard.translation.training.optimiser import make_optimiser
-from regard.translation.training.update import Update
+from regard.translation.training import Update, make_optimiser
 
 RESULT = Path(__file__).parents[1] / "results" / "translation-joeynmt.json"
 PEER = Path(__file__).with_name("peer_joeynmt.py")

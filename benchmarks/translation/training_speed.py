@@ -21,8 +21,7 @@ from regard.translation.batching import Batch, TrainingTokens, make_batch
 from regard.translation.dataset import learn_vocabularies
 from regard.translation.model import Architecture, EncoderDecoder
 from regard.translation.recipe import Recipe
-from regard.translation.training.optimiser import make_optimiser
-from regard.translation.training.update import Update
+from regard.translation.training import Update, make_optimiser
 
 TURNS = 7
 

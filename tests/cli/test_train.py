@@ -9,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from tests.translation.training.toys import make_pairs, write_tsv
+from tests.translation.toy_trainings import make_pairs, write_tsv
 
 from regard.cli import train as verb
 from regard.cli.app import run

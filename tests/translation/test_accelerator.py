@@ -8,17 +8,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.translation.training.toys import make_recipe
+from tests.translation.toy_trainings import make_recipe
 from torch import nn
 
 from regard.translation import accelerator
 from regard.translation.accelerator import CudaGraphUpdate, Processes, describe_changes, environment, matmul_precision
 from regard.translation.batching import Plan, make_batch
 from regard.translation.model import EncoderDecoder
-from regard.translation.training.optimiser import make_optimiser
-from regard.translation.training.update import Update
+from regard.translation.training import Update, make_optimiser
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 
 def test_alone_nothing_is_shared(monkeypatch):
@@ -45,7 +44,7 @@ def test_two_processes_have_the_loss_curve_of_one(tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "tests.translation.training.killed", "shared", str(tmp_path), str(port)]
+    command = [sys.executable, "-m", "tests.translation.killed", "shared", str(tmp_path), str(port)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
     one, two = (

@@ -7,12 +7,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.refuses import refuses
-from tests.translation.training.toys import make_pairs, make_recipe
+from tests.translation.toy_trainings import make_pairs, make_recipe
 
 from regard.translation.batching import Plan, TrainingTokens, batches_by_length, make_batch, pad, plan
 from regard.translation.dataset import Pair, learn_vocabularies, read_pairs
 from regard.translation.model import Architecture, EncoderDecoder
-from regard.translation.training.loss import smoothed_cross_entropy
+from regard.translation.training import smoothed_cross_entropy
 from regard.translation.vocabulary import BEGIN, END, PAD
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from tests.refuses import refuses
 from tests.translation.models import random_model, save_model
-from tests.translation.training.toys import make_recipe
+from tests.translation.toy_trainings import make_recipe
 
 from regard.translation.checkpoint import weights_digest
 from regard.translation.corpora import built_in, names

@@ -14,8 +14,8 @@ from regard.cli.statuses import INTERRUPTED
 from regard.translation import checkpoint
 from regard.translation.dataset import Sources
 from regard.translation.monitoring import silence
-from regard.translation.training.loop import STATE
-from regard.translation.training.procedure import Done, Wishes, leads, run
+from regard.translation.train_procedure import Done, Wishes, leads, run
+from regard.translation.training import STATE
 
 
 def train(

@@ -5,13 +5,15 @@ import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, distributed, nn
 
-from regard.translation.batching import Batch, Plan
-from regard.translation.training.update import Update, tensors_of
+from regard.translation.batching import Batch, Plan, tensors_of
+
+if TYPE_CHECKING:
+    from regard.translation.training import Update
 
 
 class Processes:
@@ -78,7 +80,7 @@ class CudaGraphUpdate:
     one after the other and share one pool of memory. Dropout draws anew at every replay.
     """
 
-    def __init__(self, update: Update) -> None:
+    def __init__(self, update: "Update") -> None:
         """update: on CUDA; its optimiser is capturable, with its learning rate in a tensor."""
         self.update, self.totals = update, update.totals
         self.graphs: dict[Shape, tuple[torch.cuda.CUDAGraph, list[Tensor]]] = {}

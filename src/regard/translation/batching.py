@@ -210,3 +210,8 @@ class TrainingTokens:
             cut = dropout if vocabulary.unit == "bpe" else 0.0
             sides.append(vocabulary.encode_all(texts, dropout=cut, seed=seed + offset))
         return sides[0], sides[1]
+
+
+def tensors_of(batch: Batch) -> tuple[Tensor, ...]:
+    """What `Update.run` takes of a batch."""
+    return (*batch[:4], torch.tensor(float(batch.tokens)))

@@ -19,7 +19,7 @@ from regard.translation.corpora import dates
 from regard.translation.dataset import Corpus
 from regard.translation.lab.competitors import EVERY
 from regard.translation.recipe import preset
-from regard.translation.training.trainee import Trainee
+from regard.translation.training import Trainee
 
 CPU = torch.device("cpu")
 

@@ -10,7 +10,7 @@ from tests.translation.lab.settings import DOT, tiny, trial
 from regard.translation.lab import trial as trials_of
 from regard.translation.lab.competitors import NONE
 from regard.translation.lab.trial import RESULT, Task, Trial
-from regard.translation.training.update import Update
+from regard.translation.training import Update
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from regard.translation.alignment import attention_on_spans
 from regard.translation.checkpoint import load as load_checkpoint
 from regard.translation.dataset import Corpus, Example
 from regard.translation.recipe import Recipe
-from regard.translation.training.trainee import Trainee
+from regard.translation.training import Trainee
 from regard.translation.translated import Translation
 from regard.translation.translator import Translator
 

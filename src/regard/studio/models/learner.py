@@ -19,7 +19,7 @@ from regard.translation.checkpoint import FolderLockedError
 from regard.translation.corpora import built_in
 from regard.translation.dataset import Corpus
 from regard.translation.monitoring import Advanced, Ended, EpochEnded, Event, Started
-from regard.translation.training.loop import STATE, train
+from regard.translation.training import STATE, train
 
 Tell = Callable[[dict[str, Any]], None]
 POLITE = 10  # how far this process steps back behind others

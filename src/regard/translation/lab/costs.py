@@ -17,8 +17,7 @@ from regard.translation.lab.finding import Finding, Table, columns
 from regard.translation.lab.live_memory import peak_bytes
 from regard.translation.lab.recipes import Setting
 from regard.translation.model import EncoderDecoder
-from regard.translation.training.optimiser import make_optimiser
-from regard.translation.training.update import Update
+from regard.translation.training import Update, make_optimiser
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,7 +1,7 @@
 """Trainings in processes of their own, for what only a process can show: being killed, and working together.
 
 Run as a program it imports everything once and forks: a child that trains starts in no time.
-`python -m tests.translation.training.killed FOLDER` kills one many times; `… shared FOLDER` has two share the work.
+`python -m tests.translation.killed FOLDER` kills one many times; `… shared FOLDER` has two share the work.
 """
 
 import os
@@ -16,7 +16,7 @@ import sacrebleu  # noqa: F401
 import safetensors.torch  # noqa: F401
 import torch
 import torch._dynamo
-from tests.translation.training.toys import make_corpus, make_recipe
+from tests.translation.toy_trainings import make_corpus, make_recipe
 
 from regard.translation import checkpoint, monitoring
 from regard.translation.accelerator import Processes

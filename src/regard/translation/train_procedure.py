@@ -14,7 +14,7 @@ from regard.translation.dataset import Corpus, Example, Pair, Sources, check, re
 from regard.translation.inputs import usable_device
 from regard.translation.monitoring import Ended, Event, Listener, Started, silence
 from regard.translation.recipe import Recipe, begin_from, choose_recipe, fine_tuned, load_beginning, preset
-from regard.translation.training.loop import train
+from regard.translation.training import train
 
 TEST = "test.tsv"
 MAX_THREADS = 1024

@@ -13,7 +13,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 from tests.refuses import refuses
-from tests.translation.training.toys import make_corpus, make_recipe
+from tests.translation.toy_trainings import make_corpus, make_recipe
 
 from regard.translation import folder, monitoring
 from regard.translation.checkpoint import StopSignals

@@ -5,14 +5,13 @@ from dataclasses import replace
 import pytest
 import torch
 from tests.refuses import refuses
-from tests.translation.training.toys import make_corpus, make_pairs, make_recipe, write_tsv
+from tests.translation.toy_trainings import make_corpus, make_pairs, make_recipe, write_tsv
 
 from regard.errors import RegardError
-from regard.translation import monitoring
+from regard.translation import monitoring, train_procedure
 from regard.translation.dataset import Pair, Sources, read_pairs
 from regard.translation.monitoring import Started
-from regard.translation.training import procedure
-from regard.translation.training.procedure import Wishes, leads, run
+from regard.translation.train_procedure import Wishes, leads, run
 
 TINY = {"embedding": 8, "hidden": 8, "source_unit": "words", "target_unit": "words", "epochs": 1}
 
@@ -43,7 +42,7 @@ def test_what_is_held_out_is_not_written_over_what_is_read(sources, tmp_path):
 
 def test_what_looks_like_an_escape_reads_back_as_it_is(tmp_path):
     odd = (Pair("AT&T &apos; &amp;", "a & b"), Pair("x", "y"))
-    procedure._write_pairs(tmp_path / "new" / "test.tsv", odd)
+    train_procedure._write_pairs(tmp_path / "new" / "test.tsv", odd)
     assert tuple(read_pairs(tmp_path / "new" / "test.tsv")) == odd
 
 
@@ -65,7 +64,7 @@ def test_only_the_first_process_tells_and_writes(sources, tmp_path, monkeypatch,
     with sources.pairs.open("a", encoding="utf-8") as file:
         file.write("no tab\n")
     asked = []
-    monkeypatch.setattr(procedure, "train", lambda *given, **more: asked.append(more))
+    monkeypatch.setattr(train_procedure, "train", lambda *given, **more: asked.append(more))
     run(Wishes(sources, tmp_path / "model", flags=TINY))
     assert len(asked) == 1
     assert not (tmp_path / "model").exists()
@@ -73,9 +72,9 @@ def test_only_the_first_process_tells_and_writes(sources, tmp_path, monkeypatch,
 
 
 def test_defaults_of_a_built_in_corpus_are_its_own(tmp_path, monkeypatch):
-    monkeypatch.setattr(procedure, "_defaults", lambda corpus: make_recipe(seed=17))
-    monkeypatch.setattr(procedure, "read", lambda sources, tell: make_corpus())
-    monkeypatch.setattr(procedure, "train", lambda *given, **more: given)
+    monkeypatch.setattr(train_procedure, "_defaults", lambda corpus: make_recipe(seed=17))
+    monkeypatch.setattr(train_procedure, "read", lambda sources, tell: make_corpus())
+    monkeypatch.setattr(train_procedure, "train", lambda *given, **more: given)
     done = run(Wishes(Sources(corpus="lists"), tmp_path, flags={"epochs": 5}))
     assert (done.recipe.training.seed, done.recipe.training.epochs) == (17, 5)
     assert done.test is None
@@ -88,7 +87,7 @@ def test_threads_and_device(sources, tmp_path, monkeypatch):
         run(Wishes(sources, tmp_path, device="gpu"))
     set_to = []
     monkeypatch.setattr(torch, "set_num_threads", set_to.append)
-    monkeypatch.setattr(procedure, "train", lambda *given, **more: more["device"])
+    monkeypatch.setattr(train_procedure, "train", lambda *given, **more: more["device"])
     done = run(Wishes(sources, tmp_path, threads=3, flags=TINY))
     assert set_to == [3]
     assert done.ended == torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -114,8 +113,8 @@ def test_a_refused_training_leaves_the_test_pairs_alone(sources, tmp_path, monke
     def refuse(*_, **__):
         raise RegardError("out", got="another corpus", needed="the same", repair="Choose another folder.")
 
-    (tmp_path / procedure.TEST).write_text("kept\n")
-    monkeypatch.setattr(procedure, "train", refuse)
+    (tmp_path / train_procedure.TEST).write_text("kept\n")
+    monkeypatch.setattr(train_procedure, "train", refuse)
     with refuses("out", "another", "corpus"):
         run(Wishes(sources, tmp_path, flags=TINY))
-    assert (tmp_path / procedure.TEST).read_text() == "kept\n"
+    assert (tmp_path / train_procedure.TEST).read_text() == "kept\n"
