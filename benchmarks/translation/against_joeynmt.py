@@ -24,14 +24,12 @@ import torch
 from benchmarks.measure import machine
 from benchmarks.translation.multi30k import TEST, read
 from regard.translation import Translator
+from regard.translation.batching import TrainingTokens, make_batch
 from regard.translation.dataset import learn_vocabularies
 from regard.translation.model import Architecture, EncoderDecoder
 from regard.translation.model_folder import Loaded
-from regard.translation.training import Recipe
-from regard.translation.training.batches import make_batch
-from regard.translation.training.optimiser import make_optimiser
-from regard.translation.training.tokens import TrainingTokens
-from regard.translation.training.update import Update
+from regard.translation.recipe import Recipe
+from regard.translation.training import Update, make_optimiser
 
 RESULT = Path(__file__).parents[1] / "results" / "translation-joeynmt.json"
 PEER = Path(__file__).with_name("peer_joeynmt.py")

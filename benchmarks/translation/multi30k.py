@@ -19,10 +19,11 @@ from pathlib import Path
 
 from benchmarks.measure import machine
 from regard.translation import Translator
-from regard.translation.dataset import Pair, read_parallel
+from regard.translation.dataset import Corpus, Pair, read_parallel
 from regard.translation.evaluation import evaluate
-from regard.translation.training import Corpus, Recipe, train
-from regard.translation.training.events import Event
+from regard.translation.monitoring import Event
+from regard.translation.recipe import Recipe
+from regard.translation.training import train
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "multi30k.toml"
 RESULT = Path(__file__).parents[1] / "results" / "multi30k.json"

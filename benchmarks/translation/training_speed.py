@@ -16,14 +16,12 @@ import torch
 from benchmarks.measure import machine
 from benchmarks.translation.multi30k import read
 from benchmarks.translation.plain_loop import PlainEncoderDecoder
+from regard.translation.accelerator import CudaGraphUpdate
+from regard.translation.batching import Batch, TrainingTokens, make_batch
 from regard.translation.dataset import learn_vocabularies
 from regard.translation.model import Architecture, EncoderDecoder
-from regard.translation.training import Recipe
-from regard.translation.training.batches import Batch, make_batch
-from regard.translation.training.graphed import GraphedUpdate
-from regard.translation.training.optimiser import make_optimiser
-from regard.translation.training.tokens import TrainingTokens
-from regard.translation.training.update import Update
+from regard.translation.recipe import Recipe
+from regard.translation.training import Update, make_optimiser
 
 TURNS = 7
 
@@ -53,7 +51,7 @@ def compare(options: argparse.Namespace, batch_tokens: int) -> dict:
     ours = EncoderDecoder(recipe.model, len(source), len(target)).to(device)
     plain_update = Update(plain, make_optimiser(plain, recipe.training), recipe.training)
     eager = Update(ours, make_optimiser(ours, recipe.training), recipe.training)
-    fast = GraphedUpdate(eager) if graphed else eager
+    fast = CudaGraphUpdate(eager) if graphed else eager
     few, many = (12, 15) if graphed else (2, 2)
     plain_work = batches(TrainingTokens(pairs, source, target, recipe, 1), few * (TURNS + 1))
     fast_work = batches(TrainingTokens(pairs, source, target, recipe, 4 if graphed else 1), many * (TURNS + 1))

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import Progress, TextColumn
 
 from regard.cli.progress import Bar, Lines, describe, progress
-from regard.translation.training.events import Advanced, EpochEnded, Started, Warned
+from regard.translation.monitoring import Advanced, EpochEnded, Started, Warned
 
 STARTED = Started(
     updates=100, done=0, parameters=1234567, pairs=2000, left_out=3, source_size=60, target_size=70, resumed_epoch=None

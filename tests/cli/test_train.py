@@ -9,12 +9,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from tests.translation.training.toys import make_pairs, write_tsv
+from tests.translation.toy_trainings import make_pairs, write_tsv
 
 from regard.cli import train as verb
 from regard.cli.app import run
+from regard.translation import monitoring
 from regard.translation.model import Architecture
-from regard.translation.training import Data, Training, pictures
+from regard.translation.recipe import Data, Training
 
 SMALL = [
     *("--embedding", "8", "--hidden", "8", "--source-unit", "words", "--target-unit", "words", "--warmup", "5"),
@@ -25,7 +26,7 @@ TWO = ["--epochs", "2"]
 
 @pytest.fixture
 def file(tmp_path, monkeypatch):
-    monkeypatch.setattr(pictures, "can_draw", lambda: False)
+    monkeypatch.setattr(monitoring, "can_draw", lambda: False)
     path = write_tsv(tmp_path / "pairs.tsv", make_pairs(120, longest=5))
     with path.open("a", encoding="utf-8") as more:
         more.write("no tab\n")

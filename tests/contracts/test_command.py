@@ -18,7 +18,7 @@ import regard
 from regard import RegardError
 from regard.regression import NadarayaWatson, Nearest
 from regard.translation import Architecture, Translator
-from regard.translation.training import Data, Training
+from regard.translation.recipe import Data, Training
 
 # The verbs and the options that each of them has; those of a recipe are the fields of its three tables.
 VERBS = {

@@ -13,7 +13,7 @@ from tests.refuses import refuses
 
 from regard import RegardError
 from regard.translation import Translator
-from regard.translation.training import Data
+from regard.translation.recipe import Data
 
 UNITS = typing.get_args(typing.get_type_hints(Data)["source_unit"])
 SIDES = ("source", "target")

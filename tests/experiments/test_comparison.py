@@ -19,7 +19,7 @@ from regard.experiments.comparison import (
     draw_comparison,
     draw_state_sizes,
 )
-from regard.translation.training.update import Update
+from regard.translation.training import Update
 
 
 @pytest.fixture(scope="module")

@@ -14,10 +14,10 @@ from tests.translation.models import random_model, save_model
 from tests.translation.test_model_folder import forge
 
 from regard.regression.report import columns
-from regard.translation import Translator
+from regard.translation import Translator, checkpoint
 from regard.translation.dataset import read_pairs
 from regard.translation.model_folder import load
-from regard.translation.training import Recipe, checkpoint
+from regard.translation.recipe import Recipe
 
 SOURCE = Path(__file__).parents[2] / "src" / "regard"
 # What executes what it reads. torch.load counts unless weights_only=True is written beside it, numpy.load where

@@ -21,9 +21,10 @@ from regard.errors import RegardError
 from regard.regression.report import columns
 from regard.studio.app import build
 from regard.studio.models.shelf import Shelf
+from regard.translation import checkpoint
 from regard.translation.dataset import read_pairs, read_parallel
 from regard.translation.model_folder import PAGE, FileFacts, Page, load
-from regard.translation.training import Recipe, checkpoint
+from regard.translation.recipe import Recipe
 
 PORT = 8123
 ORIGIN = f"http://127.0.0.1:{PORT}"

@@ -13,7 +13,7 @@ CODE = """
 import sys
 from pathlib import Path
 import torch
-from tests.translation.training.toys import make_corpus, make_recipe
+from tests.translation.toy_trainings import make_corpus, make_recipe
 from regard.errors import RegardError
 from regard.translation.training import pictures, train
 torch.set_num_threads(1)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.refuses import refuses
-from tests.translation.training.toys import make_corpus, make_pairs, make_recipe, write_tsv
+from tests.translation.toy_trainings import make_corpus, make_pairs, make_recipe, write_tsv
 
 from regard.translation.dataset import (
     MOST_OF_ALL,

@@ -21,8 +21,7 @@ from tests.translation.models import random_model, save_model
 
 from regard.errors import RegardError
 from regard.translation import Translator, model_folder
-from regard.translation.model import Architecture
-from regard.translation.model.architecture import SCORES
+from regard.translation.model import SCORES, Architecture
 from regard.translation.model_folder import (
     FORMAT,
     FileFacts,

@@ -8,7 +8,7 @@ from datetime import timedelta
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from regard.translation.training.events import Advanced, EpochEnded, Event, Listener, Started, Stopped, Warned
+from regard.translation.monitoring import Advanced, EpochEnded, Event, Listener, Started, Stopped, Warned
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypedDict
 from cyclopts import Group, Parameter
 
 from regard.translation.model import Architecture
-from regard.translation.training.recipe import Data, Training
+from regard.translation.recipe import Data, Training
 
 TABLES = {
     "The model": Architecture,

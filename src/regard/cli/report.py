@@ -8,8 +8,8 @@ from typing import Any
 
 from regard.errors import RegardError
 from regard.plots import check_format
-from regard.translation.corpora import Example, built_in
-from regard.translation.dataset import MOST_OF_ALL, BadLine, Pair, read_pairs, read_parallel
+from regard.translation.corpora import built_in
+from regard.translation.dataset import MOST_OF_ALL, BadLine, Example, Pair, read_pairs, read_parallel
 from regard.translation.evaluation import Comparison, evaluate, save_figure
 from regard.translation.metrics import check_count, check_tokenizer, looks_tokenised
 from regard.translation.translator import Translator, check_effort

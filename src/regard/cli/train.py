@@ -11,11 +11,11 @@ from cyclopts import Parameter
 from regard.cli.progress import progress
 from regard.cli.recipe_flags import RecipeFlags
 from regard.cli.statuses import INTERRUPTED
+from regard.translation import checkpoint
 from regard.translation.dataset import Sources
-from regard.translation.training import checkpoint
-from regard.translation.training.events import silence
-from regard.translation.training.loop import STATE
-from regard.translation.training.procedure import Done, Wishes, leads, run
+from regard.translation.monitoring import silence
+from regard.translation.train_procedure import Done, Wishes, leads, run
+from regard.translation.training import STATE
 
 
 def train(

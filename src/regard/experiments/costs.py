@@ -19,13 +19,10 @@ from regard import plots
 from regard.experiments.result import Finding, Table, columns
 from regard.experiments.variants import EVERY, NONE, Competitor, Setting
 from regard.plots.look import COLOURS
+from regard.translation.batching import Batch, TrainingTokens, make_batch
 from regard.translation.dataset import learn_vocabularies
-from regard.translation.model import Architecture, EncoderDecoder
-from regard.translation.model.context import Attending
-from regard.translation.training.batches import Batch, make_batch
-from regard.translation.training.optimiser import make_optimiser
-from regard.translation.training.tokens import TrainingTokens
-from regard.translation.training.update import Update
+from regard.translation.model import Architecture, Attending, EncoderDecoder
+from regard.translation.training import Update, make_optimiser
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

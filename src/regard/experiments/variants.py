@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, replace
 
-from regard.translation.corpora import BuiltIn, built_in
+from regard.translation.corpora import built_in
+from regard.translation.dataset import BuiltIn
 from regard.translation.model import Architecture
-from regard.translation.training import Recipe
-from regard.translation.training.recipes import preset
+from regard.translation.recipe import Recipe, preset
 
 TITLES = {"none": "no attention", "scaled_dot": "scaled dot", "squared_distance": "squared distance"}
 HEADS = 4

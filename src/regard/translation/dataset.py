@@ -19,7 +19,7 @@ from regard.translation.text import MOST_BYTES, normalise, read_lines
 from regard.translation.vocabulary import Unit, Vocabulary, VocabularySizeError, learn
 
 if TYPE_CHECKING:
-    from regard.translation.training.recipe import Recipe
+    from regard.translation.recipe import Recipe
 
 
 class Span(NamedTuple):

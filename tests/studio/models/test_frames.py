@@ -6,7 +6,7 @@ from tests.studio.conftest import SIZES, small
 
 from regard.studio.models.frames import JUDGED, Looks
 from regard.translation.corpora import built_in
-from regard.translation.training import Corpus
+from regard.translation.dataset import Corpus
 
 
 @pytest.fixture(scope="module")

@@ -17,9 +17,9 @@ from regard.tour import QUICK, results
 from regard.tour.stations import bottleneck, errata, heads, learning
 from regard.tour.trainings.watched import train
 from regard.translation.corpora import dates
-from regard.translation.training import Corpus
-from regard.translation.training.recipes import preset
-from regard.translation.training.trainee import Trainee
+from regard.translation.dataset import Corpus
+from regard.translation.recipe import preset
+from regard.translation.training import Trainee
 
 CPU = torch.device("cpu")
 

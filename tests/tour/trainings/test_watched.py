@@ -5,7 +5,7 @@ import torch
 from regard.tour.trainings.watched import train
 from regard.translation import training
 from regard.translation.corpora import built_in
-from regard.translation.training.recipes import preset
+from regard.translation.recipe import preset
 from regard.translation.translator import Translator
 
 EPOCHS = 2

@@ -6,7 +6,8 @@ from importlib import import_module
 import pytest
 from tests.refuses import refuses
 
-from regard.translation.corpora import BuiltIn, built_in, names
+from regard.translation.corpora import built_in, names
+from regard.translation.dataset import BuiltIn
 from regard.translation.vocabulary import UNITS, learn
 
 SIZES = {"train": 60, "valid": 12, "test": 12}

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 from regard.translation.alignment import attention_on_spans
-from regard.translation.corpora import Example
-from regard.translation.training import Corpus, Recipe
-from regard.translation.training.checkpoint import load as load_checkpoint
-from regard.translation.training.trainee import Trainee
+from regard.translation.checkpoint import load as load_checkpoint
+from regard.translation.dataset import Corpus, Example
+from regard.translation.recipe import Recipe
+from regard.translation.training import Trainee
 from regard.translation.translator import Translation, Translator
 
 LANGUAGES = ("de", "ja", "en", "fi")  # fields backwards, forwards, out of order, with endings

@@ -15,11 +15,11 @@ from regard.errors import RegardError
 from regard.studio.models.cache import Cache
 from regard.studio.models.frames import Frame, Looks
 from regard.studio.models.wanted import CORPUS, Wanted
+from regard.translation.checkpoint import FolderLockedError
 from regard.translation.corpora import built_in
-from regard.translation.training import Corpus
-from regard.translation.training.events import Advanced, Ended, EpochEnded, Event, Started
-from regard.translation.training.lock import HeldFolderError
-from regard.translation.training.loop import STATE, train
+from regard.translation.dataset import Corpus
+from regard.translation.monitoring import Advanced, Ended, EpochEnded, Event, Started
+from regard.translation.training import STATE, train
 
 Tell = Callable[[dict[str, Any]], None]
 POLITE = 10  # how far this process steps back behind others
@@ -82,7 +82,7 @@ def main() -> int:
     try:
         learn(wanted, cache, tell)
     except RegardError as refusal:
-        tell({"kind": "refused", "sentence": str(refusal), "held": isinstance(refusal, HeldFolderError)})
+        tell({"kind": "refused", "sentence": str(refusal), "held": isinstance(refusal, FolderLockedError)})
         return 1
     return 0
 

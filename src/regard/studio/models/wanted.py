@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from regard.experiments.variants import ADDITIVE, EVERY, NONE, Competitor
-from regard.translation.training import Recipe
-from regard.translation.training.recipes import preset
+from regard.translation.recipe import Recipe, preset
 
 CORPUS = "dates"
 SIZES = {"train": 10_000, "valid": 1_000, "test": 2_000}

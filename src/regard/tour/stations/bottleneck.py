@@ -14,9 +14,9 @@ from regard.tour.results.laboratory import compared
 from regard.tour.shares import Share
 from regard.tour.station import Station, Table, Tell
 from regard.tour.trainings.watched import train
-from regard.translation.corpora import BuiltIn, Example, built_in
-from regard.translation.training import Corpus
-from regard.translation.training.recipes import preset
+from regard.translation.corpora import built_in
+from regard.translation.dataset import BuiltIn, Corpus, Example
+from regard.translation.recipe import preset
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

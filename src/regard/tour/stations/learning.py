@@ -16,10 +16,10 @@ from regard.tour.shares import QUANTILE, Share
 from regard.tour.station import Station, Table, Tell
 from regard.tour.trainings.watched import train
 from regard.translation.alignment import attention_on_spans
-from regard.translation.corpora import Example, Span, dates
+from regard.translation.corpora import Span, dates
 from regard.translation.corpora.dates import ISO_PLACES, forms
-from regard.translation.training import Corpus
-from regard.translation.training.recipes import preset
+from regard.translation.dataset import Corpus, Example
+from regard.translation.recipe import preset
 from regard.translation.translator import Translator
 
 if TYPE_CHECKING:

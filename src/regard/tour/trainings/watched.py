@@ -5,13 +5,10 @@ from collections.abc import Callable
 import torch
 
 from regard.tour.station import Tell
-from regard.translation.training import Corpus, Recipe
-from regard.translation.training.batches import make_batch
-from regard.translation.training.optimiser import set_rate
-from regard.translation.training.schedule import learning_rate
-from regard.translation.training.tokens import TrainingTokens
-from regard.translation.training.trainee import Trainee
-from regard.translation.training.update import Update
+from regard.translation.batching import TrainingTokens, make_batch
+from regard.translation.dataset import Corpus
+from regard.translation.recipe import Recipe
+from regard.translation.training import Trainee, Update, learning_rate, set_learning_rate
 from regard.translation.translator import Translator
 
 TOLD = 50  # times in a training
@@ -57,7 +54,7 @@ def _learn(
                 decay=training.decay,
                 updates=updates,
             )
-            set_rate(trainee.optimiser, rate)
+            set_learning_rate(trainee.optimiser, rate)
             update(make_batch(planned, epoch.sources, epoch.targets))
             count += 1
             if count % max(1, updates // TOLD) == 0:

@@ -1,0 +1,293 @@
+"""What lets a training stop and resume: checkpoints, the lock of the folder, stop signals and the run's fingerprint."""
+
+import hashlib
+import io
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import IO, Any, NoReturn, Self
+
+import torch
+
+from regard.errors import RegardError
+from regard.translation.dataset import Corpus
+from regard.translation.model import EncoderDecoder
+from regard.translation.model_folder import Loaded
+from regard.translation.recipe import Recipe
+from regard.translation.text import open_regular
+
+NAME, PREVIOUS = "checkpoint.pt", "checkpoint.previous.pt"
+DIGEST = hashlib.sha256().digest_size
+MAX_BYTES = 2**36  # of a checkpoint that is read
+
+
+def save(folder: Path, state: dict[str, Any]) -> None:
+    """Replace the last checkpoint, which becomes the previous one.
+
+    At every moment there is a whole checkpoint under one of the two names: the new one is complete on the disk
+    before it gets its name.
+    """
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    payload = buffer.getbuffer()
+    new = folder / f"{NAME}.incoming"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with open_new(new) as file:
+            file.write(hashlib.sha256(payload).digest())
+            file.write(payload)
+            file.flush()
+            os.fsync(file.fileno())
+        if (folder / NAME).exists():
+            (folder / NAME).replace(folder / PREVIOUS)
+        new.replace(folder / NAME)
+        _sync(folder)
+    except OSError as refusal:
+        new.unlink(missing_ok=True)
+        then = "goes on from the checkpoint before" if exists(folder) else "begins anew, as there is no checkpoint yet"
+        raise RegardError(
+            "out",
+            got=f"{folder} ({refusal.strerror})",
+            needed="a folder that can be written, with room for a checkpoint",
+            repair=f"Make room and start the same command again: it {then}.",
+        ) from None
+
+
+def exists(folder: Path) -> bool:
+    """Whether there is a checkpoint to resume from."""
+    return any((folder / name).exists() for name in (NAME, PREVIOUS))
+
+
+def load(folder: Path, device: torch.device | str = "cpu") -> dict[str, Any] | None:
+    """The last checkpoint, or None where there is none; a damaged one is refused, and the previous one named."""
+    path = folder / NAME
+    try:
+        if not exists(folder):
+            return None
+        if not path.exists():
+            path = folder / PREVIOUS  # killed between two renames
+        with open_regular(path, MAX_BYTES) as file:
+            digest = file.read(DIGEST)
+            is_whole = hashlib.file_digest(file, "sha256").digest() == digest  # in constant memory
+            file.seek(DIGEST)
+            payload = io.BytesIO(file.read() if is_whole else b"")
+    except OSError as refusal:
+        raise RegardError(
+            "out",
+            got=f"{path} ({refusal.strerror})",
+            needed="a checkpoint that can be read",
+            repair="Check the file and its permissions, or choose another folder.",
+        ) from None
+    if is_whole:
+        with suppress(Exception):  # damaged bytes lead torch's reader to errors of many types
+            state = torch.load(payload, map_location=device, weights_only=True)
+            if isinstance(state, dict):
+                return state
+    previous = folder / PREVIOUS
+    repair = f"Rename {previous.name} to {NAME} to go on from the one before." if previous.exists() else "Start anew."
+    raise RegardError("out", got=f"a damaged checkpoint, {path}", needed="the file as it was written", repair=repair)
+
+
+def _sync(folder: Path) -> None:
+    """Make the renames themselves last, where the system can (Windows opens no folders)."""
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def writing_file(path: Path) -> Iterator[None]:
+    """Make the folder of a file that is written inside `with`; an OSError becomes an error that names the file."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _check_regular_file(path)
+        yield
+    except OSError as refusal:
+        raise RegardError(
+            "out",
+            got=f"{path} ({refusal.strerror})",
+            needed="a folder that can be written, with room in it",
+            repair="Make room and start the same command again, or choose another folder.",
+        ) from None
+
+
+def open_in_place(path: Path, mode: str) -> IO[Any]:
+    """Open a file of text for writing or appending, but never through a symbolic link."""
+    return open(path, mode, encoding="utf-8", opener=_open_without_following)
+
+
+def open_new(path: Path) -> IO[bytes]:
+    """Create a file and open it for writing. An existing file or link of that name is removed, not followed."""
+    path.unlink(missing_ok=True)
+    return path.open("xb")
+
+
+def _open_without_following(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
+
+
+def _check_regular_file(path: Path) -> None:
+    """Refuse links, devices and pipes, which a folder that came from elsewhere can contain."""
+    if path.is_symlink() or (path.exists() and not path.is_file() and not path.is_dir()):
+        raise RegardError(
+            "out",
+            got=f"{path}, which is {'a symbolic link' if path.is_symlink() else 'a pipe or a device'}",
+            needed="a folder in which the training's files are regular files",
+            repair="Delete it, or choose another folder.",
+        )
+
+
+LOCK_NAME = "lock"
+
+
+class FolderLockedError(RegardError):
+    """Another process is training in this folder."""
+
+
+@contextmanager
+def folder_lock(folder: Path, wanted: bool = True) -> Iterator[None]:
+    """Hold the folder; refuse if another process holds it. The system lets go when a process dies, however it dies.
+
+    A training that is refused within it leaves nothing behind of a folder that was not there.
+    wanted: False in processes that share the training of the one that holds it.
+    """
+    if not wanted:
+        yield
+        return
+    new = [place for place in (folder, *folder.parents) if not os.access(place, os.F_OK)]
+    _check_can_lock()
+    with writing_file(folder / LOCK_NAME):
+        file = open_in_place(folder / LOCK_NAME, "w")
+    with file:
+        if not _take_lock(file, folder / LOCK_NAME):
+            raise FolderLockedError(
+                "out",
+                got=f"{folder.parent}, where another process is training",
+                needed="a folder of its own",
+                repair="Choose another folder, or wait.",
+            )
+        try:
+            yield
+        except RegardError:
+            if new and list(folder.iterdir()) == [folder / LOCK_NAME]:
+                _remove_lock(folder / LOCK_NAME, new)
+            raise
+
+
+def _check_can_lock() -> None:
+    """Refuse a system without flock before anything is written."""
+    try:
+        import fcntl  # noqa: F401
+    except ImportError:
+        raise RegardError(
+            "out",
+            got=f"a training on {sys.platform}, where a folder cannot be locked",
+            needed="Linux or macOS",
+            repair="On Windows, train in the Windows Subsystem for Linux; trained models translate everywhere.",
+        ) from None
+
+
+def _take_lock(file: IO[Any], path: Path) -> bool:
+    """Whether the lock is ours now: nobody holds it, and nobody has removed it since it was opened."""
+    import fcntl  # not on Windows; `_check_can_lock` has refused there
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except (BlockingIOError, FileNotFoundError):
+        return False
+
+
+def _remove_lock(lock: Path, folders: Sequence[Path]) -> None:
+    """Remove the lock and the folders around it, from the innermost out, as far as they are empty."""
+    lock.unlink()
+    with suppress(OSError):
+        for folder in folders:
+            folder.rmdir()
+
+
+class StopSignals:
+    """Inside `with`, the first SIGINT or SIGTERM is only recorded; a second one acts at once, as it would outside.
+
+    Python allows signal handlers in the main thread only: in other threads nothing is recorded.
+    """
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+        self._handlers: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        """Start to record."""
+        is_main = threading.current_thread() is threading.main_thread()
+        for number in (signal.SIGINT, signal.SIGTERM) if is_main else ():
+            handler = signal.getsignal(number)
+            if handler not in (signal.SIG_IGN, None):  # None: set by C code, and not ours to replace
+                self._handlers[number] = handler
+                signal.signal(number, self._record)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Restore the handlers. If the block ended without an exception, a recorded signal acts now."""
+        self._restore()
+        if self.received is not None and kind is None:
+            self.act()
+
+    def act(self) -> NoReturn:
+        """Let the recorded signal act as it does outside: SIGINT raises KeyboardInterrupt, SIGTERM ends the process."""
+        assert self.received is not None
+        self._restore()
+        signal.raise_signal(self.received)
+        raise KeyboardInterrupt  # the handler outside has returned, but the training has to end
+
+    def _record(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        if self.received is not None:
+            self._restore()
+            signal.raise_signal(number)
+        self.received = number
+
+    def _restore(self) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        self._handlers = {}
+
+
+def run_fingerprint(recipe: Recipe, corpus: Corpus, init: Loaded | None, processes: int) -> dict[str, Any]:
+    """Every choice, the data, the weights it begins from, and how many processes share it."""
+    return {
+        "recipe": recipe.to_dict(),
+        "corpus": corpus.fingerprint(),
+        "init": None if init is None else weights_digest(init.model),
+        "processes": processes,
+    }
+
+
+def check_same_run(begun: dict[str, Any], wanted: dict[str, Any], out: Path) -> None:
+    """Refuse to go on with another training; what differs is named."""
+    for key, value in wanted.items():
+        if begun.get(key) != value:
+            raise RegardError(
+                "out",
+                got=f"{out}, where a training with another {key} was begun",
+                needed="a new folder, or the same recipe, data and number of processes",
+                repair="Choose another folder, or delete this one.",
+            )
+
+
+def weights_digest(model: EncoderDecoder) -> str:
+    """A digest of all weights: a resumed training must have begun from the same ones."""
+    digest = hashlib.sha256()
+    for tensor in model.state_dict().values():
+        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,668 @@
+"""Training: loss, learning rate, optimiser, updates, validation, and the loop around them."""
+
+import json
+import math
+import subprocess
+import sys
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tests.refuses import refuses
+from tests.translation.models import random_model, random_sentences
+from tests.translation.toy_trainings import make_corpus, make_pairs, make_recipe
+from torch import nn
+
+from regard.translation import accelerator, model_folder, monitoring
+from regard.translation.batching import Plan, make_batch, tensors_of
+from regard.translation.dataset import Corpus, Pair
+from regard.translation.metrics import short_bleu
+from regard.translation.model import Architecture, EncoderDecoder
+from regard.translation.model_folder import Loaded
+from regard.translation.monitoring import Advanced, Ended, EpochEnded, Started, Warned
+from regard.translation.recipe import Data, Recipe, Training
+from regard.translation.text import normalise
+from regard.translation.training import (
+    BETAS,
+    MAX_LOSS,
+    STRENGTHS,
+    Average,
+    Best,
+    Standing,
+    Totals,
+    Trainee,
+    Update,
+    best_length_penalty,
+    check_loss,
+    cross_entropy,
+    learning_rate,
+    make_optimiser,
+    moments,
+    r_drop,
+    restore_moments,
+    set_learning_rate,
+    show,
+    smoothed_cross_entropy,
+    train,
+    validate,
+)
+from regard.translation.translator import Sentence, Translation, Translator
+from regard.translation.vocabulary import PAD, UNKNOWN
+
+LOSS_TARGETS = torch.tensor([[5, 3, PAD], [4, 6, 3]])
+
+
+def log_softmax(logits):
+    exact = logits.double().numpy()
+    return (
+        exact
+        - np.log(np.exp(exact - exact.max(-1, keepdims=True)).sum(-1, keepdims=True))
+        - exact.max(-1, keepdims=True)
+    )
+
+
+def by_hand(logits, targets, smoothing):
+    """objective and cross entropy."""
+    log_p, objective, cross_entropy = log_softmax(logits), 0.0, 0.0
+    for row, column in zip(*np.nonzero(targets.numpy()), strict=True):
+        wanted = np.full(log_p.shape[-1], smoothing / log_p.shape[-1])
+        wanted[targets[row, column]] += 1 - smoothing
+        objective -= (wanted * log_p[row, column]).sum()
+        cross_entropy -= log_p[row, column, targets[row, column]]
+    return objective, cross_entropy
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_smoothed_cross_entropy(smoothing):
+    logits = 3 * torch.randn(2, 3, 7)
+    found = smoothed_cross_entropy(logits, LOSS_TARGETS, smoothing)
+    assert (found.objective.item(), found.cross_entropy.item()) == pytest.approx(
+        by_hand(logits, LOSS_TARGETS, smoothing), rel=1e-6
+    )
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_its_gradient_is_the_gradient(smoothing):
+    logits = torch.randn(2, 3, 7, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: smoothed_cross_entropy(x, LOSS_TARGETS, smoothing).objective, (logits,))
+
+
+def test_r_drop_is_the_symmetric_divergence():
+    logits = torch.randn(4, 3, 7)
+    first, second = logits.chunk(2)
+    log_p, log_q = log_softmax(first), log_softmax(second)
+    real = (LOSS_TARGETS != PAD).numpy()[..., None]
+    there, back = ((real * np.exp(a) * (a - b)).sum() for a, b in ((log_p, log_q), (log_q, log_p)))
+    entropies = [by_hand(half, LOSS_TARGETS, 0.1) for half in (first, second)]
+    found = r_drop(logits, LOSS_TARGETS, 0.1, weight=5.0)
+    wanted = (entropies[0][0] + entropies[1][0]) / 2 + 5 * (there + back) / 2
+    assert found.objective.item() == pytest.approx(wanted, rel=1e-6)
+    assert found.cross_entropy.item() == pytest.approx((entropies[0][1] + entropies[1][1]) / 2, rel=1e-6)
+
+
+def test_two_equal_passes_do_not_disagree():
+    logits = torch.randn(2, 3, 7)
+    once = smoothed_cross_entropy(logits, LOSS_TARGETS, 0.1)
+    twice = r_drop(torch.cat((logits, logits)), LOSS_TARGETS, 0.1, weight=5.0)
+    torch.testing.assert_close(twice, once)
+
+
+def test_what_stands_at_padding_adds_nothing():
+    logits = torch.randn(2, 3, 7, requires_grad=True)
+    smoothed_cross_entropy(logits, LOSS_TARGETS, 0.1).objective.backward()
+    assert not logits.grad[0, 2].any()
+    assert logits.grad[0, :2].any()
+    empty = smoothed_cross_entropy(torch.randn(2, 3, 7), torch.full((2, 3), PAD), 0.1)
+    assert empty.objective.item() == 0
+
+
+def test_two_passes_in_float64_have_a_loss_in_float64():
+    logits = torch.randn(4, 3, 7, dtype=torch.float64)
+    found = r_drop(logits, LOSS_TARGETS, 0.1, 1.0)
+    assert found.objective.dtype == found.cross_entropy.dtype == torch.float64
+    means = [sum(by_hand(half, LOSS_TARGETS, 0.0)) / 2 for half in logits.chunk(2)]
+    assert found.cross_entropy.item() == pytest.approx(sum(means) / 2, rel=1e-12)
+
+
+def rates(decay, updates=100, warmup=10):
+    return [learning_rate(i, highest=2.0, warmup=warmup, decay=decay, updates=updates) for i in range(updates)]
+
+
+@pytest.mark.parametrize("decay", ["none", "linear", "cosine", "inverse_sqrt"])
+def test_it_rises_to_the_highest_and_never_again(decay):
+    found = rates(decay)
+    assert found[:10] == pytest.approx([0.2 * (i + 1) for i in range(10)])
+    assert max(found) == pytest.approx(2.0)
+    assert all(later <= earlier for earlier, later in pairwise(found[10:]))
+
+
+def test_each_decay_has_its_middle_and_its_end():
+    assert rates("none")[-1] == 2.0
+    assert (rates("linear")[55], rates("linear")[-1]) == pytest.approx((1.0, 2 / 90))
+    assert rates("cosine")[55] == pytest.approx(1.0)
+    assert 0 < rates("cosine")[-1] < 0.001
+    assert rates("inverse_sqrt")[39] == pytest.approx(1.0)
+
+
+def test_it_stays_at_nothing_after_the_last_update_and_needs_no_warm_up():
+    assert learning_rate(150, highest=2.0, warmup=10, decay="cosine", updates=100) == 0
+    assert rates("linear", warmup=0)[0] == 2.0
+    assert rates("inverse_sqrt", warmup=0)[3] == 1.0
+
+
+def test_it_is_adamw_with_the_rate_that_is_set():
+    models = [nn.Linear(3, 2), nn.Linear(3, 2)]
+    models[1].load_state_dict(models[0].state_dict())
+    ours = make_optimiser(models[0], Training(weight_decay=0.1))
+    theirs = torch.optim.AdamW(models[1].parameters(), lr=0.25, betas=BETAS, weight_decay=0.1)
+    set_learning_rate(ours, 0.25)
+    for _ in range(3):
+        for model, optimiser in zip(models, (ours, theirs), strict=True):
+            optimiser.zero_grad()
+            model(torch.ones(1, 3)).square().sum().backward()
+            optimiser.step()
+    torch.testing.assert_close(models[0].weight, models[1].weight)
+
+
+def test_moments_come_back_and_options_stay_those_of_the_device():
+    model = nn.Linear(3, 2)
+    optimiser = make_optimiser(model, Training())
+    model(torch.ones(1, 3)).sum().backward()
+    optimiser.step()
+    again = make_optimiser(model, Training(learning_rate=0.125))
+    restore_moments(again, moments(optimiser))
+    (group,) = again.param_groups
+    assert (group["capturable"], group["lr"], group["fused"]) == (False, 0.125, True)
+    assert again.state[model.weight]["step"] == 1
+
+
+def filled(model, value):
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.fill_(value)
+
+
+def test_the_mean_of_the_last_ones():
+    model, average = nn.Linear(2, 3), Average(3)
+    for value in (100.0, 1.0, 2.0, 6.0):
+        filled(model, value)
+        average.add(model)
+    filled(model, 7.0)
+    held = list(model.parameters())
+    with average.inside(model):
+        assert not model.training
+        assert all(bool((parameter == 3.0).all()) for parameter in held)
+    assert model.training
+    assert all(bool((parameter == 7.0).all()) for parameter in held)
+    assert list(model.parameters()) == held  # the very tensors: optimisers and graphs hold them
+
+
+def test_with_nothing_kept_the_model_is_itself():
+    model = nn.Linear(2, 3)
+    before = model.weight.detach().clone()
+    with Average(1).inside(model):
+        assert torch.equal(model.weight, before)
+
+
+def test_an_error_inside_leaves_the_model_as_it_was():
+    model, average = nn.Linear(2, 3), Average(1)
+    average.add(model)
+    filled(model, 7.0)
+    with pytest.raises(ZeroDivisionError), average.inside(model):
+        raise ZeroDivisionError
+    assert bool((model.weight == 7.0).all())
+    assert model.training
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf, 2 * MAX_LOSS])
+def test_loss_that_is_not_a_number_or_too_large_is_refused(loss):
+    with refuses("learning_rate", "on the validation pairs: the training has diverged"):
+        check_loss(loss, "validation")
+
+
+@pytest.mark.parametrize("loss", [0.0, 10.0, MAX_LOSS])
+def test_finite_loss_is_accepted(loss):
+    check_loss(loss, "training")
+
+
+SOURCES, TARGETS = [[4, 5, 6], [7]], [[5], [6, 7]]
+
+
+def parts(**flags):
+    recipe = make_recipe(**flags)
+    torch.manual_seed(0)
+    model = EncoderDecoder(recipe.model, 10, 10).train()
+    return model, torch.optim.SGD(model.parameters(), lr=1.0), recipe.training
+
+
+def batch():
+    return make_batch(Plan((0, 1), 2, 4, 3, 5), SOURCES, TARGETS)
+
+
+DRY = {"embedding_dropout": 0.0, "state_dropout": 0.0, "readout_dropout": 0.0}
+
+
+def test_the_step_is_minus_the_gradient_of_the_mean():
+    model, optimiser, training = parts(**DRY, clip=1e9, label_smoothing=0.0)
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    logits = model(*batch()[:3])
+    mean = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch().target.flatten(), ignore_index=0)
+    gradients = torch.autograd.grad(mean, list(model.parameters()))
+    update = Update(model, optimiser, training)
+    update(batch())
+    for old, new, gradient in zip(before, model.parameters(), gradients, strict=True):
+        torch.testing.assert_close(new.detach(), old - gradient)
+    loss, tokens, norm = update.totals.read()
+    assert (loss / tokens, tokens) == pytest.approx((mean.item(), 5), rel=1e-6)
+    assert norm == pytest.approx(torch.cat([gradient.flatten() for gradient in gradients]).norm().item(), rel=1e-5)
+    assert update.totals.read() == (0, 0, 0)
+
+
+def test_a_long_gradient_is_shortened():
+    model, optimiser, training = parts(**DRY, clip=0.001)
+    before = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+    Update(model, optimiser, training)(batch())
+    after = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+    assert (after - before).norm().item() == pytest.approx(0.001, rel=1e-2)
+
+
+def test_two_passes_draw_different_dropout():
+    model, optimiser, training = parts(r_drop=5.0)
+    update = Update(model, optimiser, training)
+    loss = update.loss(*tensors_of(batch())[:4])
+    single = Update(model, optimiser, parts()[2]).loss(*tensors_of(batch())[:4])
+    assert loss.objective > single.objective  # the disagreement of the two
+    assert loss.objective.requires_grad
+    assert not loss.cross_entropy.requires_grad
+
+
+def test_totals_begin_with_nothing():
+    assert Totals.zeros(torch.device("cpu")).read() == (0, 0, 0)
+
+
+@pytest.fixture(scope="module")
+def loaded():
+    return random_model()
+
+
+def pairs_of(loaded, count=12):
+    """Half of the targets are what the model says."""
+    sources = random_sentences(count, longest=9)
+    said = [one.text for one in Translator([loaded]).translate(sources, beams=1)]
+    return [
+        Pair(source, text if row % 2 else "ab") for row, (source, text) in enumerate(zip(sources, said, strict=True))
+    ]
+
+
+def test_what_is_measured(loaded):
+    pairs = pairs_of(loaded)
+    found = validate(loaded, pairs, "13a")
+    assert found.exact == 50.0
+    said = [one.text for one in Translator([loaded]).translate([pair.source for pair in pairs], beams=1)]
+    assert found.bleu == pytest.approx(short_bleu(said, [pair.target for pair in pairs], "13a"))
+    assert found.loss == pytest.approx(cross_entropy(loaded, pairs))
+    assert 0 < found.flatness < 1
+
+
+def test_the_loss_is_the_logarithm_of_the_perplexity(loaded):
+    pairs = pairs_of(loaded)
+    sides = [pair.source for pair in pairs], [pair.target for pair in pairs]
+    assert math.exp(cross_entropy(loaded, pairs)) == pytest.approx(Translator([loaded]).perplexity(*sides), rel=1e-5)
+
+
+def test_weights_that_have_run_away_are_named_before_anything_is_translated():
+    broken = random_model(scale=math.inf)
+    with refuses("learning_rate", "validation", "pairs", "loss"):
+        validate(broken, [Pair("ab", "ab")], "13a")
+
+
+def test_pairs_that_are_normalised_already_stay_as_they_are():
+    texts = ("a", "&lt;", "<")
+    model = random_model(texts=texts)
+    as_written, as_read = Pair("a", "&amp;lt;"), Pair("a", normalise("&amp;lt;"))
+    assert show(model, [as_read]).target.text == "&lt;"
+    assert validate(model, [as_read], "13a").loss == validate(model, [as_written], "13a").loss
+
+
+def test_the_same_pair_is_shown_each_time(loaded):
+    pairs = pairs_of(loaded)
+    longest = max(pairs, key=lambda pair: len(pair.source))
+    for model in (loaded, random_model(seed=9)):
+        shown = show(model, pairs)
+        assert (shown.source.text, shown.target.text) == (longest.source, longest.target)
+
+
+def test_without_attention_nothing_is_said_of_it():
+    found = validate(random_model(attention="none"), [Pair("ab", "ab")], "13a")
+    assert found.flatness is None
+
+
+def test_the_weakest_of_the_best_penalties_is_chosen(loaded, monkeypatch):
+    words = loaded.target_vocabulary
+
+    def candidate(text, log_probability):
+        return Translation(
+            Sentence("", (), words), Sentence(text, tuple(words.encode(text)), words), 0.0, log_probability
+        )
+
+    # The longer one is right, and is ranked first from some strength on.
+    short, long = candidate("ab", -2.0), candidate("ab ab ab ab", -3.2)
+    right = Translation(short.source, short.target, 0.0, -2.0, others=(long,))
+    monkeypatch.setattr(Translator, "translate", lambda self, sources, **_: [right for _ in sources])
+    found = best_length_penalty(loaded, [Pair("ab", "ab ab ab ab")], "13a")
+    before = STRENGTHS[STRENGTHS.index(found) - 1]
+    penalties = {
+        strength: ((5 + 11 + 1) / 6) ** strength / ((5 + 2 + 1) / 6) ** strength for strength in (before, found)
+    }
+    assert penalties[found] > 3.2 / 2.0
+    assert penalties[before] <= 3.2 / 2.0
+
+
+def test_it_survives_a_checkpoint():
+    standing = Standing(epoch=3, within=5, count=77, seconds=1.5, best=Best(2, 30.0, 4.0, 1.25))
+    assert Standing.from_dict(json.loads(json.dumps(standing.to_dict()))) == standing
+
+
+def test_the_next_epoch_begins_with_no_updates():
+    standing = Standing(epoch=3, within=5, count=77)
+    standing.next_epoch()
+    assert standing == Standing(epoch=4, within=0, count=77)
+
+
+@pytest.mark.parametrize(
+    ("better", "worse"),
+    [
+        (Best(1, 30.0, 1.0, 9.0), Best(2, 29.0, 5.0, 1.0)),
+        (Best(1, 30.0, 2.0, 9.0), Best(2, 30.0, 1.0, 1.0)),
+        (Best(1, 30.0, 2.0, 1.0), Best(2, 30.0, 2.0, 9.0)),
+        (Best(1, 0.0, 0.0, 50.0), Best()),
+    ],
+)
+def test_bleu_counts_first_then_exactness_then_the_loss(better, worse):
+    assert better.beats(worse)
+    assert not worse.beats(better)
+    assert not better.beats(better)
+
+
+def test_an_epoch_becomes_the_best_with_its_figures():
+    entry = EpochEnded(4, 40, 2.0, 1.0, 0.1, 100, 1.0, bleu=12.0, exact=3.0, valid_loss=2.5)
+    assert Best.of(entry) == Best(4, 12.0, 3.0, 2.5)
+
+
+CORPUS = Corpus("toy", (Pair("a b", "x y z"),), (Pair("b", "z"),))
+RECIPE = Recipe(Architecture(embedding=3, hidden=5), Data("words", "words"), Training(average=2))
+CPU = torch.device("cpu")
+
+
+def begin(seed=1):
+    return Trainee.begin(RECIPE.with_flags({"seed": seed}), CORPUS, None, CPU)
+
+
+def same(one, other):
+    return all(torch.equal(a, b) for a, b in zip(one.model.parameters(), other.model.parameters(), strict=True))
+
+
+def test_the_seed_draws_the_model():
+    assert same(begin(), begin())
+    assert not same(begin(), begin(seed=2))
+    assert (len(begin().source_vocabulary), len(begin().target_vocabulary)) == (6, 7)
+
+
+def test_a_trained_model_is_a_beginning():
+    trained = begin(seed=2)
+    init = Loaded(trained.model, trained.source_vocabulary, trained.target_vocabulary, {})
+    tuned = Trainee.begin(RECIPE, Corpus("other", (Pair("q", "r"),), (Pair("q", "r"),)), init, CPU)
+    assert same(tuned, trained)
+    assert tuned.source_vocabulary is trained.source_vocabulary
+
+
+def test_a_checkpoint_brings_back_weights_moments_and_average():
+    first, second = begin(), begin(seed=2)
+    for parameter in first.model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    first.optimiser.step()
+    first.average.add(first.model)
+    second.restore(first.state())
+    assert same(first, second)
+    weight = second.model.output.weight
+    assert second.optimiser.state[weight]["step"] == 1
+    assert torch.equal(second.average.kept[0][0], first.average.kept[0][0])
+
+
+def test_what_is_kept_can_be_loaded(tmp_path):
+    trainee = begin()
+    trainee.keep(tmp_path, {"told": 1})
+    kept = model_folder.load(tmp_path)
+    assert kept.facts == {"told": 1}
+    assert torch.equal(kept.model.output.weight, trainee.model.output.weight)
+    assert trainee.parameters == sum(parameter.numel() for parameter in kept.model.parameters())
+
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def drawn(monkeypatch):
+    """The pictures that would have been drawn: their own tests draw them, and here they would cost most of the time."""
+    paths = []
+    monkeypatch.setattr(monitoring, "curve", lambda entries, path: paths.append(path))
+    monkeypatch.setattr(monitoring, "alignment", lambda shown, epoch, folder: paths.append(epoch))
+    return paths
+
+
+def weights(out):
+    return (out / "model.safetensors").read_bytes()
+
+
+def log(out):
+    """The log without what a clock decides."""
+    lines = (out / "training" / "log.jsonl").read_text(encoding="utf-8").splitlines()
+    return [{**json.loads(line), "seconds": None} for line in lines]
+
+
+class Interruption(Exception):  # noqa: N818
+    """What a user does with Ctrl-C."""
+
+
+def interrupting(when):
+    def listen(event):
+        if when(event):
+            raise Interruption
+
+    return listen
+
+
+def test_it_learns_and_tells_of_it(tmp_path, drawn):
+    told = []
+    recipe = make_recipe(epochs=12, embedding_dropout=0.0, state_dropout=0.0, readout_dropout=0.0, learning_rate=0.03)
+    ended = train(recipe, make_corpus(120, 20), tmp_path / "model", listen=told.append)
+    assert isinstance(told[0], Started)
+    assert (told[0].pairs, told[0].left_out, told[0].resumed_epoch, told[0].done) == (120, 0, None, 0)
+    epochs = [event for event in told if isinstance(event, EpochEnded)]
+    assert [event.epoch for event in epochs] == list(range(1, 13))
+    assert epochs[-1].update == told[0].updates
+    assert epochs[-1].loss < epochs[0].loss / 2
+    assert told[-1] == ended
+    assert isinstance(ended, Ended)
+    assert ended.bleu == max(event.bleu for event in epochs) > 30
+    assert ended.history == tuple(epochs)
+    loaded = model_folder.load(tmp_path / "model")
+    best = epochs[ended.best_epoch - 1]
+    assert (ended.bleu, ended.exact) == (best.bleu, best.exact)
+    assert loaded.facts["validation"] == {
+        "epoch": best.epoch,
+        "bleu": best.bleu,
+        "exact": best.exact,
+        "loss": best.valid_loss,
+    }
+    assert loaded.facts["target_per_source"] > 0
+    assert loaded.facts["recipe"] == recipe.to_dict()
+    assert loaded.facts["length_penalty"] == ended.length_penalty
+    assert [epoch for epoch in drawn if isinstance(epoch, int)] == [1, 2, 4, 8, ended.best_epoch]
+    assert set(drawn[::2]) == {tmp_path / "model" / "training" / "curve.svg"}
+
+
+def test_seeds_decide(tmp_path):
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        train(make_recipe(epochs=1, seed=seed), make_corpus(), tmp_path / name)
+    assert weights(tmp_path / "a") == weights(tmp_path / "b") != weights(tmp_path / "c")
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {},
+        {"save_every": 1, "average": 2, "r_drop": 1.0, "word_dropout": 0.1},
+        {"source_unit": "bpe", "bpe_dropout": 0.3, "vocabulary_size": 24, "unit": "lstm"},
+        {"save_seconds": 1e9, "save_every": 3, "attention": "none"},
+    ],
+    ids=["plain", "everything drawn", "subwords", "seldom saved"],
+)
+def test_an_interrupted_training_ends_as_the_uninterrupted_one(tmp_path, flags, monkeypatch):
+    monkeypatch.setattr("regard.translation.training.TELL_EVERY", 0.0)
+    recipe, corpus = make_recipe(epochs=3, **flags), make_corpus()
+    train(recipe, corpus, tmp_path / "whole")
+    stops = (
+        lambda event: isinstance(event, Advanced) and event.update == 4,
+        lambda event: isinstance(event, EpochEnded) and event.epoch == 1,
+        lambda event: isinstance(event, Advanced) and event.epoch == 3,
+        lambda event: isinstance(event, Ended),
+    )
+    for stop in stops:
+        with pytest.raises(Interruption):
+            train(recipe, corpus, tmp_path / "parts", listen=interrupting(stop))
+        torch.manual_seed(99)  # whatever else has drawn meanwhile
+    told = []
+    train(recipe, corpus, tmp_path / "parts", listen=told.append)
+    assert told[0].resumed_epoch == 4  # nothing is left to do
+    assert weights(tmp_path / "parts") == weights(tmp_path / "whole")
+    assert log(tmp_path / "parts") == log(tmp_path / "whole")
+
+
+def test_killed_at_any_moment_it_ends_bit_identical(tmp_path):
+    command = [sys.executable, "-m", "tests.translation.killed", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) >= 4  # it went on from so many different places
+    assert weights(tmp_path / "killed") == weights(tmp_path / "whole")
+    assert log(tmp_path / "killed") == log(tmp_path / "whole")
+
+
+def test_another_machine_warns_and_goes_on(tmp_path, monkeypatch):
+    recipe, corpus = make_recipe(epochs=1), make_corpus()
+    train(recipe, corpus, tmp_path)
+    now = accelerator.environment(torch.device("cpu"))
+    monkeypatch.setattr(accelerator, "environment", lambda device: {**now, "threads": "64"})
+    told = []
+    train(recipe, corpus, tmp_path, listen=told.append)
+    (warning,) = [event.text for event in told if isinstance(event, Warned)]
+    assert warning == (
+        f"The result will not be bit-identical to an uninterrupted training: threads was {now['threads']}, is 64."
+    )
+
+
+@pytest.mark.parametrize(
+    ("what", "recipe", "corpus"),
+    [("recipe", make_recipe(epochs=2), make_corpus()), ("corpus", make_recipe(epochs=1), make_corpus(seed=3))],
+)
+def test_another_recipe_or_other_data_are_refused(tmp_path, what, recipe, corpus):
+    train(make_recipe(epochs=1), make_corpus(), tmp_path)
+    before = weights(tmp_path)
+    with refuses("out", f"another {what}"):
+        train(recipe, corpus, tmp_path)
+    assert weights(tmp_path) == before
+
+
+@pytest.mark.parametrize(("name", "value", "unit"), [("most_tokens", 2, "characters"), ("vocabulary_size", 8, "bpe")])
+def test_a_refused_training_leaves_no_folder(tmp_path, name, value, unit):
+    with refuses(name, str(value)):
+        train(make_recipe(source_unit=unit, **{name: value}), make_corpus(), tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def test_it_stops_when_nothing_gets_better_and_keeps_the_best(tmp_path):
+    recipe = make_recipe(epochs=50, patience=3, learning_rate=1e-12)
+    ended = train(recipe, make_corpus(), tmp_path)
+    assert (ended.epochs, ended.best_epoch) == (4, 1)
+    assert [entry["is_best"] for entry in log(tmp_path)] == [True, False, False, False]
+    assert model_folder.load(tmp_path).facts["validation"]["epoch"] == 1
+
+
+@pytest.mark.parametrize(("flags", "pairs"), [({}, "training"), ({"batch_tokens": 100_000}, "validation")])
+def test_a_training_that_diverges_says_so(tmp_path, flags, pairs):
+    with refuses("learning_rate", f"on the {pairs} pairs: the training has diverged"):
+        train(make_recipe(learning_rate=1e30, **flags), make_corpus(), tmp_path)
+    assert not (tmp_path / "model.safetensors").exists()
+
+
+def test_a_training_too_short_for_its_validations_is_validated_at_its_end(tmp_path):
+    ended = train(make_recipe(epochs=2, validate_from=9), make_corpus(), tmp_path)
+    assert ended.best_epoch == 2
+
+
+def test_vocabularies_are_of_training_data_only(tmp_path):
+    corpus = make_corpus()
+    odd = replace(corpus, valid=(*corpus.valid, replace_words(corpus.valid[0])))
+    train(make_recipe(epochs=1), odd, tmp_path)
+    assert model_folder.load(tmp_path).source_vocabulary.encode("nineteen") == [UNKNOWN]
+
+
+def replace_words(pair):
+    return pair._replace(source="nineteen", target="19")
+
+
+def test_fine_tuning_keeps_vocabularies_and_begins_from_the_weights(tmp_path):
+    first = make_recipe(epochs=1)
+    train(first, make_corpus(), tmp_path / "first")
+    begun = model_folder.load(tmp_path / "first")
+    other = Corpus("other", make_pairs(20, seed=9, longest=2), make_pairs(4, seed=8))
+    recipe = make_recipe(epochs=1, learning_rate=1e-12)
+    train(recipe, other, tmp_path / "second", init=model_folder.load(tmp_path / "first"))
+    tuned = model_folder.load(tmp_path / "second")
+    assert tuned.source_vocabulary.to_bytes() == begun.source_vocabulary.to_bytes()
+    assert tuned.target_vocabulary.to_bytes() == begun.target_vocabulary.to_bytes()
+    for old, new in zip(begun.model.parameters(), tuned.model.parameters(), strict=True):
+        torch.testing.assert_close(new, old, rtol=0, atol=1e-6)
+    with torch.no_grad():
+        tuned.model.readout.weight.add_(1.0)
+    with refuses("out", "training", "another", "begun"):
+        train(recipe, other, tmp_path / "second", init=tuned)
+
+
+def test_attention_that_never_chooses_is_warned_of(tmp_path):
+    told = []
+    train(make_recipe(epochs=3, learning_rate=1e-12), make_corpus(), tmp_path, listen=told.append)
+    (warning,) = [event.text for event in told if isinstance(event, Warned)]
+    assert warning.startswith("After 3 epochs attention is still uniform (")
+
+
+def test_without_matplotlib_it_says_so_once_and_trains(tmp_path, monkeypatch, drawn):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    told = []
+    train(make_recipe(), make_corpus(), tmp_path, listen=told.append)
+    warnings = [event.text for event in told if isinstance(event, Warned)]
+    assert warnings == [
+        'No pictures of the training are drawn: matplotlib is missing. Install it with pip install "regard[plots]".'
+    ]
+    assert drawn == []
+    assert (tmp_path / "model.json").exists()
+
+
+def test_a_full_disk_leaves_the_checkpoint_before(tmp_path, monkeypatch):
+    recipe, corpus = make_recipe(), make_corpus()
+    train(recipe, corpus, tmp_path / "whole")
+    with pytest.raises(Interruption):
+        train(recipe, corpus, tmp_path / "full", listen=interrupting(lambda event: isinstance(event, EpochEnded)))
+
+    def full(self, target):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", full)
+        with refuses("out", "device", "space", "left"):
+            train(recipe, corpus, tmp_path / "full")
+    train(recipe, corpus, tmp_path / "full")
+    assert weights(tmp_path / "full") == weights(tmp_path / "whole")
