@@ -26,8 +26,8 @@ from benchmarks.translation.multi30k import TEST, read
 from regard.translation import Translator
 from regard.translation.batching import TrainingTokens, make_batch
 from regard.translation.dataset import learn_vocabularies
-from regard.translation.folder import Loaded
 from regard.translation.model import Architecture, EncoderDecoder
+from regard.translation.model_folder import Loaded
 from regard.translation.recipe import Recipe
 from regard.translation.training import Update, make_optimiser
 

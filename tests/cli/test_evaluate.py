@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from regard.cli import report
 from regard.cli.app import run
-from regard.translation.evaluation import report
-from regard.translation.evaluation.report import Wishes
+from regard.cli.report import Wishes
 
 
 def test_every_flag_arrives(monkeypatch):

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 from tests.refuses import refuses
-from tests.translation.folder.test_loading import forge
 from tests.translation.models import random_model, save_model
+from tests.translation.test_model_folder import forge
 
 from regard.regression.report import columns
 from regard.translation import Translator, checkpoint
 from regard.translation.dataset import read_pairs
-from regard.translation.folder import load
+from regard.translation.model_folder import load
 from regard.translation.recipe import Recipe
 
 SOURCE = Path(__file__).parents[2] / "src" / "regard"

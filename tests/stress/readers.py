@@ -23,9 +23,7 @@ from regard.studio.app import build
 from regard.studio.models.shelf import Shelf
 from regard.translation import checkpoint
 from regard.translation.dataset import read_pairs, read_parallel
-from regard.translation.folder import load
-from regard.translation.folder.layout import PAGE
-from regard.translation.folder.page import FileFacts, Page
+from regard.translation.model_folder import PAGE, FileFacts, Page, load
 from regard.translation.recipe import Recipe
 
 PORT = 8123

@@ -4,8 +4,8 @@ import random
 
 import torch
 
-from regard.translation.folder import Loaded, save
 from regard.translation.model import Architecture, EncoderDecoder
+from regard.translation.model_folder import Loaded, save
 from regard.translation.vocabulary import learn
 
 SENTENCES = ("ab cd", "dc ba ab", "a", "bad cab", "dab a cab bad")

@@ -22,10 +22,8 @@ from regard.translation.alignment import (
     to_json,
     to_pharaoh,
 )
-from regard.translation.corpora import Span
-from regard.translation.dataset import Example
-from regard.translation.sentence import Sentence
-from regard.translation.translated import Translation
+from regard.translation.dataset import Example, Span
+from regard.translation.translator import Sentence, Translation
 from regard.translation.vocabulary import learn
 
 WEIGHTS = torch.tensor([[0.1, 0.7, 0.1], [0.4, 0.4, 0.1], [0.1, 0.1, 0.1]])

@@ -18,7 +18,7 @@ from regard.errors import RegardError
 from regard.translation import checkpoint
 from regard.translation.checkpoint import LOCK_NAME, check_same_run, folder_lock, run_fingerprint, writing_file
 from regard.translation.dataset import Corpus, Pair
-from regard.translation.folder import Loaded
+from regard.translation.model_folder import Loaded
 from regard.translation.recipe import Recipe
 
 

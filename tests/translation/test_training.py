@@ -16,15 +16,14 @@ from tests.translation.models import random_model, random_sentences
 from tests.translation.toy_trainings import make_corpus, make_pairs, make_recipe
 from torch import nn
 
-from regard.translation import accelerator, folder, monitoring
+from regard.translation import accelerator, model_folder, monitoring
 from regard.translation.batching import Plan, make_batch, tensors_of
 from regard.translation.dataset import Corpus, Pair
-from regard.translation.evaluation.metrics import short_bleu
-from regard.translation.folder import Loaded
+from regard.translation.metrics import short_bleu
 from regard.translation.model import Architecture, EncoderDecoder
+from regard.translation.model_folder import Loaded
 from regard.translation.monitoring import Advanced, Ended, EpochEnded, Started, Warned
 from regard.translation.recipe import Data, Recipe, Training
-from regard.translation.sentence import Sentence
 from regard.translation.text import normalise
 from regard.translation.training import (
     BETAS,
@@ -50,8 +49,7 @@ from regard.translation.training import (
     train,
     validate,
 )
-from regard.translation.translated import Translation
-from regard.translation.translator import Translator
+from regard.translation.translator import Sentence, Translation, Translator
 from regard.translation.vocabulary import PAD, UNKNOWN
 
 LOSS_TARGETS = torch.tensor([[5, 3, PAD], [4, 6, 3]])
@@ -437,7 +435,7 @@ def test_a_checkpoint_brings_back_weights_moments_and_average():
 def test_what_is_kept_can_be_loaded(tmp_path):
     trainee = begin()
     trainee.keep(tmp_path, {"told": 1})
-    kept = folder.load(tmp_path)
+    kept = model_folder.load(tmp_path)
     assert kept.facts == {"told": 1}
     assert torch.equal(kept.model.output.weight, trainee.model.output.weight)
     assert trainee.parameters == sum(parameter.numel() for parameter in kept.model.parameters())
@@ -491,7 +489,7 @@ def test_it_learns_and_tells_of_it(tmp_path, drawn):
     assert isinstance(ended, Ended)
     assert ended.bleu == max(event.bleu for event in epochs) > 30
     assert ended.history == tuple(epochs)
-    loaded = folder.load(tmp_path / "model")
+    loaded = model_folder.load(tmp_path / "model")
     best = epochs[ended.best_epoch - 1]
     assert (ended.bleu, ended.exact) == (best.bleu, best.exact)
     assert loaded.facts["validation"] == {
@@ -590,7 +588,7 @@ def test_it_stops_when_nothing_gets_better_and_keeps_the_best(tmp_path):
     ended = train(recipe, make_corpus(), tmp_path)
     assert (ended.epochs, ended.best_epoch) == (4, 1)
     assert [entry["is_best"] for entry in log(tmp_path)] == [True, False, False, False]
-    assert folder.load(tmp_path).facts["validation"]["epoch"] == 1
+    assert model_folder.load(tmp_path).facts["validation"]["epoch"] == 1
 
 
 @pytest.mark.parametrize(("flags", "pairs"), [({}, "training"), ({"batch_tokens": 100_000}, "validation")])
@@ -609,7 +607,7 @@ def test_vocabularies_are_of_training_data_only(tmp_path):
     corpus = make_corpus()
     odd = replace(corpus, valid=(*corpus.valid, replace_words(corpus.valid[0])))
     train(make_recipe(epochs=1), odd, tmp_path)
-    assert folder.load(tmp_path).source_vocabulary.encode("nineteen") == [UNKNOWN]
+    assert model_folder.load(tmp_path).source_vocabulary.encode("nineteen") == [UNKNOWN]
 
 
 def replace_words(pair):
@@ -619,11 +617,11 @@ def replace_words(pair):
 def test_fine_tuning_keeps_vocabularies_and_begins_from_the_weights(tmp_path):
     first = make_recipe(epochs=1)
     train(first, make_corpus(), tmp_path / "first")
-    begun = folder.load(tmp_path / "first")
+    begun = model_folder.load(tmp_path / "first")
     other = Corpus("other", make_pairs(20, seed=9, longest=2), make_pairs(4, seed=8))
     recipe = make_recipe(epochs=1, learning_rate=1e-12)
-    train(recipe, other, tmp_path / "second", init=folder.load(tmp_path / "first"))
-    tuned = folder.load(tmp_path / "second")
+    train(recipe, other, tmp_path / "second", init=model_folder.load(tmp_path / "first"))
+    tuned = model_folder.load(tmp_path / "second")
     assert tuned.source_vocabulary.to_bytes() == begun.source_vocabulary.to_bytes()
     assert tuned.target_vocabulary.to_bytes() == begun.target_vocabulary.to_bytes()
     for old, new in zip(begun.model.parameters(), tuned.model.parameters(), strict=True):

@@ -1,4 +1,4 @@
-"""The translator: each sentence by itself, whatever stands beside it."""
+"""A translation depends on nothing but its sentence; what a translator cannot be given is refused."""
 
 import math
 from dataclasses import replace
@@ -12,8 +12,18 @@ from tests.translation.models import SENTENCES, random_model, random_sentences, 
 from regard.translation import Translator
 from regard.translation.batching import pad
 from regard.translation.search import beam
-from regard.translation.translator import perplexity
-from regard.translation.vocabulary import END
+from regard.translation.translator import (
+    Search,
+    Sentence,
+    Translation,
+    batch_size_of,
+    check_models,
+    perplexity,
+    sentences_in,
+    strength_of,
+    usable_device,
+)
+from regard.translation.vocabulary import END, learn
 
 
 @pytest.fixture(scope="module")
@@ -239,3 +249,142 @@ def test_a_model_in_training_mode_translates_without_dropout_and_stays_in_traini
     scores = translator.score(SENTENCES, SENTENCES)
     assert all(module.training for module in loaded.model.modules())
     assert translator.score(SENTENCES, SENTENCES) == scores
+
+
+LETTERS = learn("characters", ["ab cd"])
+WEIGHTS = torch.tensor(
+    [
+        [0.5, 0.3, 0.0, 0.1, 0.1],
+        [0.1, 0.3, 0.2, 0.2, 0.2],
+        [0.0, 0.0, 0.0, 0.0, 1.0],
+    ]
+)
+
+
+def sentence(text):
+    return Sentence(text, tuple(LETTERS.encode(text)), LETTERS)
+
+
+def translation(target, weights, finished=True):
+    return Translation(sentence("ab c"), sentence(target), -1.0, -2.0, finished, weights)
+
+
+def test_words_add_up_their_tokens_and_the_end_is_unaligned():
+    found = translation("cd", WEIGHTS).alignment
+    assert found is not None
+    assert (found.source_words, found.target_words) == (("ab", "c"), ("cd",))
+    torch.testing.assert_close(found.weights, torch.tensor([[0.6, 0.25]]))
+    torch.testing.assert_close(found.unaligned, torch.tensor([0.15]))
+
+
+def test_an_unfinished_translation_has_no_row_for_the_end():
+    whole, cut = translation("cd", WEIGHTS), translation("cd", WEIGHTS[:2], finished=False)
+    assert (whole.length, cut.length) == (3, 2)
+    assert whole.alignment is not None
+    assert cut.alignment is not None
+    torch.testing.assert_close(whole.alignment.weights, cut.alignment.weights)
+
+
+def test_tokens_are_aligned_one_by_one():
+    found = translation("cd", WEIGHTS).alignment_of_tokens
+    assert found is not None
+    assert (found.source_words, found.target_words) == (("a", "b", "▁", "c"), ("c", "d"))
+    torch.testing.assert_close(found.weights, WEIGHTS[:2, :4])
+
+
+def test_without_weights_there_is_nothing_to_tell():
+    assert translation("cd", None).alignment is None
+    assert translation("cd", None).alignment_of_tokens is None
+
+
+def test_text_and_tokens_are_those_of_the_target():
+    assert (translation("c d", None).text, translation("c d", None).tokens) == ("c d", ("c", "▁", "d"))
+
+
+WORDS = learn("words", ["one two"])
+ABC = learn("characters", ["one two"])
+
+
+def sentence_of(text, vocabulary):
+    return Sentence(text, tuple(vocabulary.encode(text)), vocabulary)
+
+
+def test_words_are_shown_as_written_even_where_they_are_unknown():
+    met = sentence_of("one three", WORDS)
+    assert met.words == ("one", "three")
+    assert met.pieces == ("one", "⁇")
+    assert met.word_of_each == (0, 1)
+
+
+def test_letters_belong_to_their_words():
+    met = sentence_of("on we", ABC)
+    assert met.pieces == ("o", "n", "▁", "w", "e")
+    assert met.word_of_each == (0, 0, 1, 1, 1)
+
+
+def test_where_the_vocabulary_sees_other_words_they_are_its_own():
+    subwords = learn("bpe", ["one two three"], 20)
+    met = sentence_of("one▁two", subwords)  # sentencepiece reads this sign as a blank
+    assert met.words == ("one", "two")
+    assert set(met.word_of_each) == {0, 1}
+
+
+def test_sentences_are_taken_one_by_one():
+    def endless():
+        yield "first"
+        raise AssertionError("it was read ahead")
+
+    assert next(sentences_in("sentences", endless())) == "first"
+
+
+@pytest.mark.parametrize(("given", "said"), [("ab", "one string"), ([None], "NoneType at number 0")])
+def test_what_is_no_sentence_is_refused(given, said):
+    with refuses("targets", said):
+        list(sentences_in("targets", given))
+
+
+@pytest.mark.parametrize(("given", "said"), [("ab", "one string"), (None, "NoneType"), (5, "int")])
+def test_what_holds_no_sentences_is_refused_before_one_is_asked_for(given, said):
+    with refuses("targets", said, "a list of sentences"):
+        sentences_in("targets", given)
+
+
+@pytest.mark.parametrize(
+    ("given", "strength"), [(None, 1.0), (0, 0.0), (2.5, 2.5), (-1, -1.0), (np.float32(1), 1.0), (np.int64(2), 2.0)]
+)
+def test_any_finite_strength_is_taken(given, strength):
+    assert strength_of(given) == strength
+    assert type(strength_of(given)) is float
+
+
+@pytest.mark.parametrize("given", [math.nan, math.inf, "1", True, [1], np.float32("nan"), np.int64(21), 1j])
+def test_other_strengths_are_refused(given):
+    with refuses("length_penalty", "20"):
+        strength_of(given)
+
+
+def test_a_batch_has_a_sentence():
+    assert (batch_size_of(1), batch_size_of(np.int64(8))) == (1, 8)
+    for given in (-1, 0, 2.5, None):
+        with refuses("batch_size", str(given), "1 or more"):
+            batch_size_of(given)
+
+
+def test_a_search_has_numbers_of_python():
+    search = Search.checked(np.int64(3), np.int64(2), np.float32(0.5), np.int64(1), np.int64(9), np.int64(4))
+    assert search == Search(beams=3, nbest=2, strength=0.5, shortest=1, longest=9, batch_size=4)
+    assert {type(number) for number in vars(search).values()} == {int, float}
+    assert Search.checked(3, 2, 0.5, 1, None, 4).longest is None
+
+
+def test_models_with_the_same_vocabularies_may_vote():
+    check_models([random_model(1), random_model(2, attention="none")])
+    with refuses("models", "model 3"):
+        check_models([random_model(1), random_model(2), random_model(source_unit="words")])
+
+
+@pytest.mark.parametrize("device", ["cuda:99", "abacus", "meta:x"])
+def test_a_device_must_be_there(device):
+    assert usable_device("cpu") == torch.device("cpu")
+    with refuses("device", repr(device)):
+        usable_device(device)

@@ -53,7 +53,7 @@ def evaluate(
         figure: file for quality by length (.svg, .png or .pdf).
         json: print all numbers as JSON; the report for people goes to standard error.
     """
-    from regard.translation.evaluation.report import Wishes, run
+    from regard.cli.report import Wishes, run
 
     check_can_write((model, other, source, target, pairs), out=out, figure=figure)
     wishes = Wishes(

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from regard.translation.model import Architecture, EncoderDecoder
-    from regard.translation.translated import Translation
-    from regard.translation.translator import Translator
+    from regard.translation.translator import Translation, Translator
 
 __all__ = ["Architecture", "EncoderDecoder", "Translation", "Translator"]
 
@@ -14,7 +13,7 @@ __all__ = ["Architecture", "EncoderDecoder", "Translation", "Translator"]
 _FILE_OF = {
     "Architecture": "model",
     "EncoderDecoder": "model",
-    "Translation": "translated",
+    "Translation": "translator",
     "Translator": "translator",
 }
 

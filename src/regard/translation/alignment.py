@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from regard.translation.dataset import Example, Span
-    from regard.translation.translated import Translation
+    from regard.translation.translator import Translation
 
 # A row of softmax weights exceeds 1 by its rounding, in half precision by some parts of a thousand.
 MOST_MASS = 1.01

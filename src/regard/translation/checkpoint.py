@@ -16,8 +16,8 @@ import torch
 
 from regard.errors import RegardError
 from regard.translation.dataset import Corpus
-from regard.translation.folder import Loaded
 from regard.translation.model import EncoderDecoder
+from regard.translation.model_folder import Loaded
 from regard.translation.recipe import Recipe
 from regard.translation.text import open_regular
 

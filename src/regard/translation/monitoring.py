@@ -17,7 +17,7 @@ from regard.plots.look import COLOURS
 from regard.translation.alignment import draw
 from regard.translation.checkpoint import open_in_place, open_new, writing_file
 from regard.translation.text import read_regular
-from regard.translation.translated import Translation
+from regard.translation.translator import Translation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

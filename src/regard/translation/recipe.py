@@ -10,8 +10,8 @@ from typing import Any, Literal, NoReturn
 import torch
 
 from regard.errors import RegardError
-from regard.translation.folder import Loaded, load
 from regard.translation.model import Architecture, EncoderDecoder
+from regard.translation.model_folder import Loaded, load
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from regard.checks import describe
 from regard.errors import RegardError
-from regard.translation.counts import count_of
+from regard.translation.options import count_of
 from regard.translation.vocabulary import BEGIN, END, PAD
 
 

@@ -11,10 +11,10 @@ import torch
 from regard.errors import RegardError
 from regard.translation.checkpoint import StopSignals, writing_file
 from regard.translation.dataset import Corpus, Example, Pair, Sources, check, read
-from regard.translation.inputs import usable_device
 from regard.translation.monitoring import Ended, Event, Listener, Started, silence
 from regard.translation.recipe import Recipe, begin_from, choose_recipe, fine_tuned, load_beginning, preset
 from regard.translation.training import train
+from regard.translation.translator import usable_device
 
 TEST = "test.tsv"
 MAX_THREADS = 1024

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from regard.checks import accumulation_dtype
 from regard.errors import RegardError
-from regard.translation import accelerator, checkpoint, folder
+from regard.translation import accelerator, checkpoint, model_folder
 from regard.translation.accelerator import CudaGraphUpdate, Processes, matmul_precision
 from regard.translation.alignment import UNIFORM, flatness
 from regard.translation.batching import Batch, TrainingTokens, make_batch, plan, tensors_of
@@ -30,10 +30,9 @@ from regard.translation.checkpoint import (
     writing_file,
 )
 from regard.translation.dataset import Corpus, Example, Pair, learn_vocabularies
-from regard.translation.evaluation.by_length import exact_share
-from regard.translation.evaluation.metrics import short_bleu
-from regard.translation.folder import Loaded
+from regard.translation.metrics import exact_share, short_bleu
 from regard.translation.model import EncoderDecoder
+from regard.translation.model_folder import Loaded
 from regard.translation.monitoring import (
     Advanced,
     Album,
@@ -49,8 +48,7 @@ from regard.translation.monitoring import (
 from regard.translation.recipe import Recipe, Training
 from regard.translation.search import penalty
 from regard.translation.text import normalise
-from regard.translation.translated import Translation
-from regard.translation.translator import Translator
+from regard.translation.translator import Translation, Translator
 from regard.translation.vocabulary import PAD, Vocabulary
 
 
@@ -509,7 +507,7 @@ class Trainee:
 
     def keep(self, out: Path, facts: dict[str, Any]) -> None:
         """Write the model folder."""
-        folder.save(out, self.model, self.source_vocabulary, self.target_vocabulary, facts)
+        model_folder.save(out, self.model, self.source_vocabulary, self.target_vocabulary, facts)
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint holds of it."""
@@ -857,10 +855,10 @@ class _Run:
         strength, best = 1.0, self.at.best
         history = () if self.log is None else tuple(self.log.entries)
         if self.group.leads:
-            kept = folder.load(self.out, self.device)
+            kept = model_folder.load(self.out, self.device)
             strength = best_length_penalty(kept, self.corpus.valid, self.recipe.data.tokenize)
             facts = kept.facts | {"length_penalty": strength}
-            folder.save(self.out, kept.model, kept.source_vocabulary, kept.target_vocabulary, facts)
+            model_folder.save(self.out, kept.model, kept.source_vocabulary, kept.target_vocabulary, facts)
             # After a resume that was not bit-identical the folder may hold an epoch of the time before.
             best = Best.read(kept.facts.get("validation"))
             if best is None:

@@ -1,27 +1,250 @@
 """Sentences in, translations with alignments out: one model, or several that agree on a word at a time."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import cast
+from typing import Self, cast
 
 import torch
 from torch import Tensor
 
 from regard.errors import RegardError
-from regard.translation import folder
+from regard.translation import model_folder
+from regard.translation.alignment import Alignment
 from regard.translation.batching import batches_by_length, pad
-from regard.translation.counts import count_of
-from regard.translation.folder import Loaded
-from regard.translation.inputs import Search, batch_size_of, check_models, sentences_in, strength_of, usable_device
-from regard.translation.search import Hypothesis, State, States, Step, beam, ensemble, forced, greedy
-from regard.translation.sentence import Sentence
+from regard.translation.model_folder import Loaded
+from regard.translation.options import count_of
+from regard.translation.search import (
+    MOST_TOKENS,
+    Hypothesis,
+    Limits,
+    State,
+    States,
+    Step,
+    beam,
+    checked_strength,
+    ensemble,
+    forced,
+    greedy,
+    width_of,
+)
 from regard.translation.text import normalise
-from regard.translation.translated import Translation
 from regard.translation.vocabulary import END, Vocabulary
+
+
+@dataclass(frozen=True, eq=False)
+class Sentence:
+    """Text and tokens.
+
+    text: as `normalise` leaves it.
+    ids: its tokens, without BEGIN and END.
+    vocabulary: what the ids are numbers in.
+    """
+
+    text: str
+    ids: tuple[int, ...]
+    vocabulary: Vocabulary
+
+    @cached_property
+    def pieces(self) -> tuple[str, ...]:
+        """Each token in print; ▁ is a blank."""
+        return tuple(self.vocabulary.pieces(self.ids))
+
+    @cached_property
+    def words(self) -> tuple[str, ...]:
+        """What stands between blanks; a word that the vocabulary cannot spell is shown as it was written."""
+        written, spelt = self.text.split(), self.vocabulary.decode(self.ids).split()
+        # They differ where the text has a sign that the vocabulary takes for a blank.
+        return tuple(written if len(written) == len(spelt) else spelt)
+
+    @cached_property
+    def word_of_each(self) -> tuple[int, ...]:
+        """For each token the number of its word; -1 for none."""
+        return tuple(self.vocabulary.words(self.ids))
+
+
+@dataclass(frozen=True, eq=False)
+class Translation:
+    """One translation of one sentence.
+
+    source, target: both sentences with their tokens.
+    score: what ranks it: its log-probability, divided by the length penalty.
+    log_probability: of all its tokens, END included.
+    finished: whether the model ended it; else it was cut off at the longest length.
+    weights: (target tokens + 1, source tokens + 1), the attention of every step, END last on both sides; one row less
+        when it is unfinished, None without attention.
+    others: further translations of the sentence, the next best first.
+    """
+
+    source: Sentence
+    target: Sentence
+    score: float
+    log_probability: float
+    finished: bool = True
+    weights: Tensor | None = None
+    others: tuple[Translation, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The translation."""
+        return self.target.text
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """The translation's tokens in print; ▁ is a blank."""
+        return self.target.pieces
+
+    @property
+    def length(self) -> int:
+        """How many tokens the model chose: those of the text, and END where it is finished."""
+        return len(self.target.ids) + self.finished
+
+    @cached_property
+    def alignment(self) -> Alignment | None:
+        """How much each word of the target looked at each word of the source.
+
+        None where there is nothing to tell: a model without attention, or an empty source.
+        """
+        if self.weights is None:
+            return None
+        return Alignment.from_tokens(
+            self.weights,
+            source_words=self.source.words,
+            target_words=self.target.words,
+            source_word_of_each=self.source.word_of_each,
+            target_word_of_each=self._of_every_row(self.target.word_of_each),
+        )
+
+    @cached_property
+    def alignment_of_tokens(self) -> Alignment | None:
+        """The same token by token, for text that has no blanks between its words."""
+        if self.weights is None:
+            return None
+        rows, columns = len(self.target.pieces), len(self.source.pieces)
+        return Alignment(self.source.pieces, self.target.pieces, self.weights[:rows, :columns])
+
+    def _of_every_row(self, words: tuple[int, ...]) -> tuple[int, ...]:
+        """With -1 for the row of END."""
+        return (*words, -1) if self.finished else words
+
+
+# What a command takes.
+MOST_AT_ONCE, MOST_BEAMS = 2**20, 1000
+
+
+@dataclass(frozen=True)
+class Search:
+    """How to search, as `Translator.translate` explains it; strength: of the length penalty."""
+
+    beams: int
+    nbest: int
+    strength: float
+    shortest: int
+    longest: int | None
+    batch_size: int
+
+    @classmethod
+    def checked(
+        cls, beams: int, nbest: int, strength: object, shortest: int, longest: int | None, batch_size: int
+    ) -> Self:
+        """As a user writes it: refused at once, and not only when a sentence comes."""
+        limits = Limits.checked(1, shortest, MOST_TOKENS if longest is None else longest, (), "cpu")
+        return cls(
+            *width_of(beams, nbest),
+            strength=strength_of(strength),
+            shortest=limits.shortest,
+            longest=None if longest is None else limits.most,
+            batch_size=batch_size_of(batch_size),
+        )
+
+
+def sentences_in(argument: str, texts: Iterable[str]) -> Iterator[str]:
+    """The sentences one by one; a single string, or anything that is none, is refused."""
+    try:
+        coming = None if isinstance(texts, str) else iter(texts)
+    except TypeError:
+        coming = None
+    if coming is None:
+        raise RegardError(
+            argument,
+            got="one string" if isinstance(texts, str) else type(texts).__name__,
+            needed="a list of sentences",
+            repair="Pass [sentence] for a single one.",
+        )
+    return _strings_in(argument, coming)
+
+
+def _strings_in(argument: str, texts: Iterator[str]) -> Iterator[str]:
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise RegardError(
+                argument,
+                got=f"{type(text).__name__} at number {number}",
+                needed="sentences as strings",
+                repair="Read files as UTF-8 text and leave out missing values.",
+            )
+        yield text
+
+
+def strength_of(strength: object) -> float:
+    """Of a length penalty; 1 where none is given."""
+    return 1.0 if strength is None else checked_strength(strength)
+
+
+def batch_size_of(batch_size: int) -> int:
+    """Of a batch with a sentence in it."""
+    return count_of("batch_size", batch_size, least=1, needed="1 or more", repair="64 suits most machines.")
+
+
+def check_effort(beams: int, batch_size: int) -> None:
+    """Refuse what a command would not come back from."""
+    for argument, number, most, usual in (
+        ("batch_size", batch_size, MOST_AT_ONCE, 64),
+        ("beams", beams, MOST_BEAMS, 5),
+    ):
+        if not 1 <= number <= most:
+            raise RegardError(
+                argument, got=str(number), needed=f"from 1 to {most:,}", repair=f"Leave it out for {usual}."
+            )
+
+
+def check_models(models: Sequence[Loaded]) -> None:
+    """Refuse models that cannot vote on one word."""
+    if not models:
+        raise RegardError("models", got="none", needed="at least one model", repair="Pass a model folder.")
+    first = models[0]
+    for number, other in enumerate(models[1:], 2):
+        for side in ("source", "target"):
+            mine, its = (getattr(loaded, f"{side}_vocabulary") for loaded in (first, other))
+            if mine.to_bytes() != its.to_bytes():
+                raise RegardError(
+                    "models",
+                    got=f"another {side} vocabulary in model {number} than in the first",
+                    needed="one vocabulary for all models of an ensemble",
+                    repair="Train them on the same data with different seeds.",
+                )
+
+
+def usable_device(device: torch.device | str) -> torch.device:
+    """The device, if numbers can be written to it and read back."""
+    try:
+        wanted = torch.device(device)
+        torch.zeros(1, device=wanted).item()
+    except (RuntimeError, AssertionError):
+        raise RegardError(
+            "device",
+            got=f"{str(device)!r}",
+            needed="a device that torch can use here",
+            repair='Pass "cpu", or see what regard doctor finds.',
+        ) from None
+    return wanted
+
 
 BATCH_SIZE = 64
 MOST_RATIO = 100.0  # of target to source tokens, that a model folder is believed
@@ -34,8 +257,8 @@ class Translator:
 
     A translation does not depend on the other sentences of a call, nor on the size of the batches.
 
-    models: as `folder.load` gives them; several must have the same vocabularies. They translate in evaluation mode;
-        a model that is in training mode is put back into it afterwards.
+    models: as `model_folder.load` gives them; several must have the same vocabularies. They translate in evaluation
+        mode; a model that is in training mode is put back into it afterwards.
     """
 
     def __init__(self, models: Sequence[Loaded]) -> None:
@@ -46,10 +269,10 @@ class Translator:
         self._step = steps[0] if len(steps) == 1 else ensemble(steps)
 
     @classmethod
-    def load(cls, *folders: Path | str, device: torch.device | str = "cpu") -> "Translator":
+    def load(cls, *folders: Path | str, device: torch.device | str = "cpu") -> Translator:
         """Read a model folder; of several, an ensemble whose probabilities are the mean of its models'."""
         device = usable_device(device)
-        return cls([folder.load(path, device) for path in folders])
+        return cls([model_folder.load(path, device) for path in folders])
 
     @property
     def source_vocabulary(self) -> Vocabulary:

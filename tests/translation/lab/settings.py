@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from regard.translation.evaluation.by_length import LengthGroup
 from regard.translation.lab.competitors import ADDITIVE, NONE, Competitor
 from regard.translation.lab.recipes import Setting, setting
 from regard.translation.lab.trial import Trial
+from regard.translation.metrics import LengthGroup
 
 DOT = Competitor("scaled_dot")
 EMPTY = Competitor("none", hidden=4)

@@ -12,8 +12,7 @@ from regard.translation.checkpoint import load as load_checkpoint
 from regard.translation.dataset import Corpus, Example
 from regard.translation.recipe import Recipe
 from regard.translation.training import Trainee
-from regard.translation.translated import Translation
-from regard.translation.translator import Translator
+from regard.translation.translator import Translation, Translator
 
 LANGUAGES = ("de", "ja", "en", "fi")  # fields backwards, forwards, out of order, with endings
 JUDGED = 32  # validation pairs over which the share on the right characters is averaged

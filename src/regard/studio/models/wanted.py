@@ -18,7 +18,7 @@ FRAME_EVERY = 8  # updates between two looks at the alignment
 class Wanted:
     """One model to be trained: its name in the menu, its recipe, and the size of its corpus.
 
-    options: of the corpus `dates`, as `corpora.built_in` takes them.
+    options: of the corpus `dates`, as `corpora` takes them.
     """
 
     name: str

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from random import Random
 
 from regard.errors import RegardError
-from regard.translation.corpora.english import below_hundred
+from regard.translation.corpora.numbers import below_hundred
 from regard.translation.dataset import BuiltIn, Example, Span, check_sizes
 
 LARGEST = 99

@@ -8,7 +8,6 @@ import torch
 
 from regard import plots
 from regard.errors import RegardError
-from regard.translation.inputs import usable_device
 from regard.translation.lab.comparison import compare, compare_sizes
 from regard.translation.lab.costs import measure_costs
 from regard.translation.lab.expressiveness import SEEDS, measure_expressiveness
@@ -19,6 +18,7 @@ from regard.translation.lab.saturation import measure_saturation
 from regard.translation.lab.score_costs import measure_score_costs
 from regard.translation.lab.trial import Task, Trial
 from regard.translation.lab.workers import run_all, threads, workers_for
+from regard.translation.translator import usable_device
 
 HEADINGS = {
     "saturation": "Scaling keeps the softmax from saturating",

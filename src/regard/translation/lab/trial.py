@@ -9,12 +9,11 @@ from typing import Any
 from regard.errors import RegardError
 from regard.translation.alignment import attention_on_spans, flatness
 from regard.translation.dataset import Corpus, Example
-from regard.translation.evaluation.by_length import LengthGroup, by_length, exact_share
 from regard.translation.lab.competitors import Competitor
 from regard.translation.lab.recipes import Setting
+from regard.translation.metrics import LengthGroup, by_length, exact_share
 from regard.translation.training import train
-from regard.translation.translated import Translation
-from regard.translation.translator import Translator
+from regard.translation.translator import Translation, Translator
 
 RESULT = "trial.json"
 

@@ -12,8 +12,7 @@ from regard.plots import make_folder
 from regard.translation.alignment import Alignment, draw, to_json, to_pharaoh
 from regard.translation.piping.outlets import outlet, unwritable
 from regard.translation.piping.wishes import PICTURES, Wishes
-from regard.translation.translated import Translation
-from regard.translation.translator import Translator
+from regard.translation.translator import Translation, Translator
 
 NOTHING = Alignment((), (), torch.zeros(0, 0))  # of an empty sentence
 FORMATS = {"pharaoh": to_pharaoh, "json": to_json}

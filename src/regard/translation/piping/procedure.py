@@ -8,8 +8,7 @@ from regard.translation.piping.alignments import aligner
 from regard.translation.piping.outlets import ReaderLeftError, outlet
 from regard.translation.piping.sentences import comes_from_keyboard, sentences_of
 from regard.translation.piping.wishes import Wishes, check
-from regard.translation.translated import Translation
-from regard.translation.translator import Translator
+from regard.translation.translator import Translation, Translator
 
 # A stream reads so many batches ahead to put sentences of one length together.
 BATCHES_AHEAD = 16

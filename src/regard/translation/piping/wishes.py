@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regard.errors import RegardError
-from regard.translation.inputs import check_effort, strength_of
 from regard.translation.search import MOST_TOKENS
+from regard.translation.translator import check_effort, strength_of
 
 LINES = ("pharaoh", "json")
 PICTURES = ("svg", "png")

@@ -7,9 +7,9 @@ import pytest
 from tests.refuses import refuses
 from tests.translation.models import random_model, save_model
 
+from regard.cli import report
+from regard.cli.report import Wishes, run
 from regard.translation.corpora import built_in
-from regard.translation.evaluation import report
-from regard.translation.evaluation.report import Wishes, run
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """Built-in corpora by name."""
 
 import sys
+from importlib import import_module
 
 import pytest
 from tests.refuses import refuses
@@ -44,8 +45,7 @@ def test_a_missing_package_is_named(monkeypatch, name, package):
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, package, None)
     if name == "numbers":
-        from regard.translation.corpora import number_words
-
+        number_words = import_module("regard.translation.corpora.numbers")
         number_words._said.cache_clear()
         number_words._german_group.cache_clear()
     with refuses(f"corpus {name}", "no module named", package, "regard[translation]"):

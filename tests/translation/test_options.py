@@ -1,11 +1,11 @@
-"""Whole numbers of every type are taken, everything else is refused."""
+"""Whole numbers as users write them, and the refusal of everything else."""
 
 import numpy as np
 import pytest
 import torch
 from tests.refuses import refuses
 
-from regard.translation.counts import count_of
+from regard.translation.options import count_of
 
 
 @pytest.mark.parametrize("given", [3, np.int64(3), np.uint8(3), torch.tensor(3)])

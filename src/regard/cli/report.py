@@ -10,12 +10,9 @@ from regard.errors import RegardError
 from regard.plots import check_format
 from regard.translation.corpora import built_in
 from regard.translation.dataset import MOST_OF_ALL, BadLine, Example, Pair, read_pairs, read_parallel
-from regard.translation.evaluation.evaluation import Comparison
-from regard.translation.evaluation.figure import save_figure
-from regard.translation.evaluation.metrics import check_count, check_tokenizer, looks_tokenised
-from regard.translation.evaluation.procedure import evaluate
-from regard.translation.inputs import check_effort
-from regard.translation.translator import Translator
+from regard.translation.evaluation import Comparison, evaluate, save_figure
+from regard.translation.metrics import check_count, check_tokenizer, looks_tokenised
+from regard.translation.translator import Translator, check_effort
 
 # A test set is taken as it is: only a line that is no pair at all is left out, and that is said.
 ANY_RATIO = float("inf")
