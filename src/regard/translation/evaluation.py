@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from regard.errors import RegardError
 from regard.plots import canvas, curves, house_style, save_as
 from regard.translation.alignment import attention_on_spans
-from regard.translation.corpora import Example
-from regard.translation.dataset import Pair
+from regard.translation.dataset import Example, Pair
 from regard.translation.metrics import (
     LengthGroup,
     Metric,
