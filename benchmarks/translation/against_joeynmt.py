@@ -27,7 +27,7 @@ from regard.translation import Translator
 from regard.translation.batching import TrainingTokens, make_batch
 from regard.translation.dataset import learn_vocabularies
 from regard.translation.model import Architecture, EncoderDecoder
-from regard.translation.model_folder import Loaded
+from regard.translation.model_folder import TrainedModel
 from regard.translation.recipe import Recipe
 from regard.translation.training import Update, make_optimiser
 
@@ -51,7 +51,7 @@ class Ours:
         self.update = Update(self.model, make_optimiser(self.model, recipe.training), recipe.training)
         self.epoch = TrainingTokens(pairs, vocabulary, vocabulary, recipe, 1).epoch(0)
         self.place = 0
-        self.translator = Translator([Loaded(self.model, vocabulary, vocabulary, {})])
+        self.translator = Translator([TrainedModel(self.model, vocabulary, vocabulary, {})])
         self.sources = [pair.source for pair in read(options.data, TEST, "de")[: options.sentences]]
 
     def train(self, seconds: float) -> tuple[float, float]:

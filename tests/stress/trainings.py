@@ -19,7 +19,8 @@ import torch._dynamo
 from tests.translation.toy_trainings import make_corpus, make_recipe
 
 from regard.errors import RegardError
-from regard.translation import checkpoint, model_folder, monitoring, training
+from regard.translation import checkpoint, monitoring, training
+from regard.translation.model_folder import TrainedModel
 from regard.translation.recipe import Recipe
 from regard.translation.training import train
 
@@ -128,7 +129,7 @@ def _told(shared: mmap.mmap) -> Iterator[None]:
     marked(training, "validate", VALIDATION, UPDATES)
     marked(training, "best_length_penalty", VALIDATION, UPDATES)
     marked(training.Trainee, "keep", MODEL, VALIDATION)
-    marked(model_folder, "save", MODEL, UPDATES)
+    marked(TrainedModel, "save", MODEL, UPDATES)
     marked(training.Log, "__init__", LOG, STARTING)  # it cuts the log back, when a training goes on
     marked(training.Log, "add", LOG, UPDATES)
     marked(training._Run, "_one_epoch", UPDATES, UPDATES)

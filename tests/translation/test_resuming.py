@@ -9,15 +9,17 @@ import signal
 import subprocess
 import sys
 from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 import torch
 from tests.refuses import refuses
 from tests.translation.toy_trainings import make_corpus, make_recipe
 
-from regard.translation import model_folder, monitoring
+from regard.translation import monitoring
 from regard.translation.checkpoint import StopSignals
 from regard.translation.dataset import Corpus
+from regard.translation.model_folder import TrainedModel
 from regard.translation.monitoring import Started, Stopped
 from regard.translation.training import train
 
@@ -82,14 +84,14 @@ def test_a_signal_waits_for_a_checkpoint_and_the_training_ends_in_the_same_bytes
 ):
     recipe, corpus = make_recipe(**NEVER), make_corpus()
     told = []
-    train(recipe, corpus, tmp_path / "whole", init=model_folder.load(first), listen=told.append)
+    train(recipe, corpus, tmp_path / "whole", init=TrainedModel.load(first), listen=told.append)
     assert told[0].updates == 8  # of two epochs
-    init = during_update(update, model_folder.load(first), lambda: signal.raise_signal(number))
+    init = during_update(update, TrainedModel.load(first), lambda: signal.raise_signal(number))
     with pytest.raises(error):
         train(recipe, corpus, tmp_path / "parts", init=init, listen=told.append, signals=StopSignals())
     assert told[-1] == Stopped(update)
     assert not (tmp_path / "parts" / "model.json").exists()
-    train(recipe, corpus, tmp_path / "parts", init=model_folder.load(first), listen=told.append)
+    train(recipe, corpus, tmp_path / "parts", init=TrainedModel.load(first), listen=told.append)
     (*_, resumed) = [event for event in told if isinstance(event, Started)]
     assert (resumed.done, resumed.resumed_epoch) == (update, 1)
     assert files(tmp_path / "parts") == files(tmp_path / "whole")
@@ -100,7 +102,7 @@ def test_a_second_signal_acts_at_once(first, tmp_path):
         for _ in range(2):
             signal.raise_signal(signal.SIGINT)
 
-    init = during_update(3, model_folder.load(first), twice)
+    init = during_update(3, TrainedModel.load(first), twice)
     with pytest.raises(KeyboardInterrupt):
         train(make_recipe(**NEVER), make_corpus(), tmp_path, init=init, signals=StopSignals())
     assert not (tmp_path / "training" / "checkpoint.pt").exists()
@@ -113,9 +115,9 @@ def test_checkpoints_are_written_by_time_inside_an_epoch(first, tmp_path):
 
     recipe, corpus = make_recipe(save_seconds=0.0), make_corpus()
     with pytest.raises(ZeroDivisionError):
-        train(recipe, corpus, tmp_path, init=during_update(4, model_folder.load(first), fail))
+        train(recipe, corpus, tmp_path, init=during_update(4, TrainedModel.load(first), fail))
     told = []
-    train(recipe, corpus, tmp_path, init=model_folder.load(first), listen=told.append)
+    train(recipe, corpus, tmp_path, init=TrainedModel.load(first), listen=told.append)
     assert told[0].done == 3
 
 
@@ -204,8 +206,8 @@ def test_a_checkpoint_without_a_dictionary_is_damaged(trained, state):
 
 
 def test_a_model_of_another_training_in_the_folder_is_refused(trained):
-    page = model_folder.load(trained)
-    model_folder.save(trained, page.model, page.source_vocabulary, page.target_vocabulary, {"validation": 3})
+    page = TrainedModel.load(trained)
+    replace(page, metadata={"validation": 3}).save(trained)
     with refuses("out", "training", "model", "write"):
         resume(trained)
 

@@ -16,12 +16,12 @@ from tests.translation.models import random_model, random_sentences
 from tests.translation.toy_trainings import make_corpus, make_pairs, make_recipe
 from torch import nn
 
-from regard.translation import accelerator, model_folder, monitoring
+from regard.translation import accelerator, monitoring
 from regard.translation.batching import Plan, make_batch, tensors_of
 from regard.translation.dataset import Corpus, Pair
 from regard.translation.metrics import short_bleu
 from regard.translation.model import Architecture, EncoderDecoder
-from regard.translation.model_folder import Loaded
+from regard.translation.model_folder import TrainedModel
 from regard.translation.monitoring import Advanced, Ended, EpochEnded, Started, Warned
 from regard.translation.recipe import Data, Recipe, Training
 from regard.translation.text import normalise
@@ -413,7 +413,7 @@ def test_the_seed_draws_the_model():
 
 def test_a_trained_model_is_a_beginning():
     trained = begin(seed=2)
-    init = Loaded(trained.model, trained.source_vocabulary, trained.target_vocabulary, {})
+    init = TrainedModel(trained.model, trained.source_vocabulary, trained.target_vocabulary, {})
     tuned = Trainee.begin(RECIPE, Corpus("other", (Pair("q", "r"),), (Pair("q", "r"),)), init, CPU)
     assert same(tuned, trained)
     assert tuned.source_vocabulary is trained.source_vocabulary
@@ -435,8 +435,8 @@ def test_a_checkpoint_brings_back_weights_moments_and_average():
 def test_what_is_kept_can_be_loaded(tmp_path):
     trainee = begin()
     trainee.keep(tmp_path, {"told": 1})
-    kept = model_folder.load(tmp_path)
-    assert kept.facts == {"told": 1}
+    kept = TrainedModel.load(tmp_path)
+    assert kept.metadata == {"told": 1}
     assert torch.equal(kept.model.output.weight, trainee.model.output.weight)
     assert trainee.parameters == sum(parameter.numel() for parameter in kept.model.parameters())
 
@@ -489,18 +489,18 @@ def test_it_learns_and_tells_of_it(tmp_path, drawn):
     assert isinstance(ended, Ended)
     assert ended.bleu == max(event.bleu for event in epochs) > 30
     assert ended.history == tuple(epochs)
-    loaded = model_folder.load(tmp_path / "model")
+    loaded = TrainedModel.load(tmp_path / "model")
     best = epochs[ended.best_epoch - 1]
     assert (ended.bleu, ended.exact) == (best.bleu, best.exact)
-    assert loaded.facts["validation"] == {
+    assert loaded.metadata["validation"] == {
         "epoch": best.epoch,
         "bleu": best.bleu,
         "exact": best.exact,
         "loss": best.valid_loss,
     }
-    assert loaded.facts["target_per_source"] > 0
-    assert loaded.facts["recipe"] == recipe.to_dict()
-    assert loaded.facts["length_penalty"] == ended.length_penalty
+    assert loaded.metadata["target_per_source"] > 0
+    assert loaded.metadata["recipe"] == recipe.to_dict()
+    assert loaded.metadata["length_penalty"] == ended.length_penalty
     assert [epoch for epoch in drawn if isinstance(epoch, int)] == [1, 2, 4, 8, ended.best_epoch]
     assert set(drawn[::2]) == {tmp_path / "model" / "training" / "curve.svg"}
 
@@ -588,7 +588,7 @@ def test_it_stops_when_nothing_gets_better_and_keeps_the_best(tmp_path):
     ended = train(recipe, make_corpus(), tmp_path)
     assert (ended.epochs, ended.best_epoch) == (4, 1)
     assert [entry["is_best"] for entry in log(tmp_path)] == [True, False, False, False]
-    assert model_folder.load(tmp_path).facts["validation"]["epoch"] == 1
+    assert TrainedModel.load(tmp_path).metadata["validation"]["epoch"] == 1
 
 
 @pytest.mark.parametrize(("flags", "pairs"), [({}, "training"), ({"batch_tokens": 100_000}, "validation")])
@@ -607,7 +607,7 @@ def test_vocabularies_are_of_training_data_only(tmp_path):
     corpus = make_corpus()
     odd = replace(corpus, valid=(*corpus.valid, replace_words(corpus.valid[0])))
     train(make_recipe(epochs=1), odd, tmp_path)
-    assert model_folder.load(tmp_path).source_vocabulary.encode("nineteen") == [UNKNOWN]
+    assert TrainedModel.load(tmp_path).source_vocabulary.encode("nineteen") == [UNKNOWN]
 
 
 def replace_words(pair):
@@ -617,11 +617,11 @@ def replace_words(pair):
 def test_fine_tuning_keeps_vocabularies_and_begins_from_the_weights(tmp_path):
     first = make_recipe(epochs=1)
     train(first, make_corpus(), tmp_path / "first")
-    begun = model_folder.load(tmp_path / "first")
+    begun = TrainedModel.load(tmp_path / "first")
     other = Corpus("other", make_pairs(20, seed=9, longest=2), make_pairs(4, seed=8))
     recipe = make_recipe(epochs=1, learning_rate=1e-12)
-    train(recipe, other, tmp_path / "second", init=model_folder.load(tmp_path / "first"))
-    tuned = model_folder.load(tmp_path / "second")
+    train(recipe, other, tmp_path / "second", init=TrainedModel.load(tmp_path / "first"))
+    tuned = TrainedModel.load(tmp_path / "second")
     assert tuned.source_vocabulary.to_bytes() == begun.source_vocabulary.to_bytes()
     assert tuned.target_vocabulary.to_bytes() == begun.target_vocabulary.to_bytes()
     for old, new in zip(begun.model.parameters(), tuned.model.parameters(), strict=True):

@@ -17,7 +17,7 @@ import torch
 from regard.errors import RegardError
 from regard.translation.dataset import Corpus
 from regard.translation.model import EncoderDecoder
-from regard.translation.model_folder import Loaded
+from regard.translation.model_folder import TrainedModel
 from regard.translation.recipe import Recipe
 from regard.translation.text import open_regular
 
@@ -263,7 +263,7 @@ class StopSignals:
         self._handlers = {}
 
 
-def run_fingerprint(recipe: Recipe, corpus: Corpus, init: Loaded | None, processes: int) -> dict[str, Any]:
+def run_fingerprint(recipe: Recipe, corpus: Corpus, init: TrainedModel | None, processes: int) -> dict[str, Any]:
     """Every choice, the data, the weights it begins from, and how many processes share it."""
     return {
         "recipe": recipe.to_dict(),

@@ -15,7 +15,7 @@ from regard.masks import Mask
 from regard.scores import Additive, Bilinear
 from regard.scores.names import KERNEL_SCORES
 from regard.torch_compat import is_exporting
-from regard.translation.search import Stepped
+from regard.translation.search import StepOutput
 from regard.translation.unrolled import Conditional, Weights, run_both, unroll
 from regard.translation.vocabulary import PAD
 
@@ -362,9 +362,9 @@ class DecoderState:
         index = beams[..., None].expand(-1, -1, self.hidden.shape[-1])
         return replace(self, unit=tuple(part.gather(1, index) for part in self.unit))
 
-    def keep(self, rows: Tensor) -> "DecoderState":
+    def select(self, sentences: Tensor) -> "DecoderState":
         """The state of some of the sentences; int64 (kept)."""
-        return DecoderState(tuple(part.index_select(0, rows) for part in self.unit), self.memory.select(rows))
+        return DecoderState(tuple(part.index_select(0, sentences) for part in self.unit), self.memory.select(sentences))
 
 
 class Decoder(nn.Module):
@@ -520,7 +520,7 @@ class EncoderDecoder(nn.Module):
         states, contexts = self.decoder.unroll(words, self.start(source, lengths))
         return self._read_out(states, words, contexts)
 
-    def step(self, tokens: Tensor, state: DecoderState) -> Stepped:
+    def step(self, tokens: Tensor, state: DecoderState) -> StepOutput:
         """What may follow the words just written: the step function of a search.
 
         tokens: int64 (batch, beams).
@@ -528,7 +528,7 @@ class EncoderDecoder(nn.Module):
         words = self._embed(self.target_words, tokens)
         state, context, weights = self.decoder.step_with_weights(self.decoder.word_share(words), state)
         logits = self._read_out(state.hidden, words, context)
-        return Stepped(functional.log_softmax(logits.float(), -1), weights, state)
+        return StepOutput(functional.log_softmax(logits.float(), -1), weights, state)
 
     def _embed(self, table: nn.Embedding, tokens: Tensor) -> Tensor:
         words = self.embedding_dropout(table(tokens))

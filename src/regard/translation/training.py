@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from regard.checks import accumulation_dtype
 from regard.errors import RegardError
-from regard.translation import accelerator, checkpoint, model_folder
+from regard.translation import accelerator, checkpoint
 from regard.translation.accelerator import CudaGraphUpdate, Processes, matmul_precision
 from regard.translation.alignment import UNIFORM, flatness
 from regard.translation.batching import Batch, TrainingTokens, make_batch, plan, tensors_of
@@ -32,7 +32,7 @@ from regard.translation.checkpoint import (
 from regard.translation.dataset import Corpus, Example, Pair, learn_vocabularies
 from regard.translation.metrics import exact_share, short_bleu
 from regard.translation.model import EncoderDecoder
-from regard.translation.model_folder import Loaded
+from regard.translation.model_folder import TrainedModel
 from regard.translation.monitoring import (
     Advanced,
     Album,
@@ -46,7 +46,7 @@ from regard.translation.monitoring import (
     silence,
 )
 from regard.translation.recipe import Recipe, Training
-from regard.translation.search import penalty
+from regard.translation.search import length_penalty
 from regard.translation.text import normalise
 from regard.translation.translator import Translation, Translator
 from regard.translation.vocabulary import PAD, Vocabulary
@@ -346,7 +346,7 @@ class Validated:
     shown: Translation
 
 
-def validate(loaded: Loaded, pairs: Sequence[Pair | Example], tokenize: str) -> Validated:
+def validate(loaded: TrainedModel, pairs: Sequence[Pair | Example], tokenize: str) -> Validated:
     """Translate the validation pairs greedily."""
     loss = cross_entropy(loaded, pairs)
     check_loss(loss, "validation")  # the weights of the last update, whose loss no training pair has shown
@@ -363,13 +363,13 @@ def validate(loaded: Loaded, pairs: Sequence[Pair | Example], tokenize: str) -> 
     )
 
 
-def show(loaded: Loaded, pairs: Sequence[Pair | Example]) -> Translation:
+def show(loaded: TrainedModel, pairs: Sequence[Pair | Example]) -> Translation:
     """One validation pair as the model sees it: the same one and the same words each time, so that pictures compare."""
     longest = max(pairs[:LOOKED_AT], key=lambda pair: len(pair.source))
     return Translator([loaded]).force([longest.source], [longest.target])[0]
 
 
-def best_length_penalty(loaded: Loaded, pairs: Sequence[Pair | Example], tokenize: str, beams: int = 5) -> float:
+def best_length_penalty(loaded: TrainedModel, pairs: Sequence[Pair | Example], tokenize: str, beams: int = 5) -> float:
     """The strength whose ranking of the n best translations has the highest BLEU; the weakest of equals."""
     found = _translate(loaded, pairs, beams=beams, nbest=beams)
     targets = [normalise(pair.target) for pair in pairs]
@@ -381,7 +381,7 @@ def best_length_penalty(loaded: Loaded, pairs: Sequence[Pair | Example], tokeniz
 
 
 @torch.inference_mode()
-def cross_entropy(loaded: Loaded, pairs: Sequence[Pair | Example]) -> float:
+def cross_entropy(loaded: TrainedModel, pairs: Sequence[Pair | Example]) -> float:
     """-log p of a token of the targets, END included, in nats: the mean over all of them."""
     device = next(loaded.model.parameters()).device
     sources = loaded.source_vocabulary.encode_all([pair.source for pair in pairs])
@@ -398,12 +398,12 @@ def cross_entropy(loaded: Loaded, pairs: Sequence[Pair | Example]) -> float:
 
 def _best(one: Translation, strength: float) -> Translation:
     def rank(candidate: Translation) -> tuple[bool, float]:
-        return candidate.finished, candidate.log_probability / penalty(candidate.length, strength)
+        return candidate.finished, candidate.log_probability / length_penalty(candidate.length, strength)
 
     return max((one, *one.others), key=rank)
 
 
-def _translate(loaded: Loaded, pairs: Sequence[Pair | Example], beams: int, nbest: int) -> list[Translation]:
+def _translate(loaded: TrainedModel, pairs: Sequence[Pair | Example], beams: int, nbest: int) -> list[Translation]:
     device = next(loaded.model.parameters()).device
     translator = Translator([loaded])
     sources = [pair.source for pair in pairs]
@@ -484,7 +484,7 @@ class Trainee:
     average: Average
 
     @classmethod
-    def begin(cls, recipe: Recipe, corpus: Corpus, init: Loaded | None, device: torch.device) -> "Trainee":
+    def begin(cls, recipe: Recipe, corpus: Corpus, init: TrainedModel | None, device: torch.device) -> "Trainee":
         """A model drawn by the recipe's seed with vocabularies of the training data, or a trained one to fine-tune."""
         if init is None:
             source, target = learn_vocabularies(recipe, corpus.train)
@@ -501,13 +501,13 @@ class Trainee:
         """How many numbers are learnt."""
         return sum(parameter.numel() for parameter in self.model.parameters())
 
-    def loaded(self) -> Loaded:
+    def loaded(self) -> TrainedModel:
         """The model as a translator takes it."""
-        return Loaded(self.model, self.source_vocabulary, self.target_vocabulary, {})
+        return TrainedModel(self.model, self.source_vocabulary, self.target_vocabulary, {})
 
     def keep(self, out: Path, facts: dict[str, Any]) -> None:
         """Write the model folder."""
-        model_folder.save(out, self.model, self.source_vocabulary, self.target_vocabulary, facts)
+        TrainedModel(self.model, self.source_vocabulary, self.target_vocabulary, facts).save(out)
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint holds of it."""
@@ -645,7 +645,7 @@ def train(
     out: Path,
     *,
     device: torch.device | str = "cpu",
-    init: Loaded | None = None,
+    init: TrainedModel | None = None,
     listen: Listener = silence,
     signals: StopSignals | None = None,
 ) -> Ended:
@@ -692,7 +692,7 @@ class _Run:
         corpus: Corpus,
         out: Path,
         device: torch.device,
-        init: Loaded | None,
+        init: TrainedModel | None,
         group: Processes,
         listen: Listener,
         signals: StopSignals | None,
@@ -855,12 +855,11 @@ class _Run:
         strength, best = 1.0, self.at.best
         history = () if self.log is None else tuple(self.log.entries)
         if self.group.leads:
-            kept = model_folder.load(self.out, self.device)
+            kept = TrainedModel.load(self.out, self.device)
             strength = best_length_penalty(kept, self.corpus.valid, self.recipe.data.tokenize)
-            facts = kept.facts | {"length_penalty": strength}
-            model_folder.save(self.out, kept.model, kept.source_vocabulary, kept.target_vocabulary, facts)
+            replace(kept, metadata=kept.metadata | {"length_penalty": strength}).save(self.out)
             # After a resume that was not bit-identical the folder may hold an epoch of the time before.
-            best = Best.read(kept.facts.get("validation"))
+            best = Best.read(kept.metadata.get("validation"))
             if best is None:
                 raise RegardError(
                     "out",
