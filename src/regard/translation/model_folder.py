@@ -48,7 +48,25 @@ def names_of_each(model: nn.Module) -> list[list[str]]:
     return list(names.values())
 
 
-FORMAT = 1
+FORMAT = 2  # version 0.1 wrote format 1, whose tensors have other names
+FORMAT_1_NAMES = {
+    "source_words.": "source_embedding.",
+    "target_words.": "target_embedding.",
+    "encoder.onward.": "encoder.forward_layers.",
+    "encoder.backward_.": "encoder.backward_layers.",
+    "decoder.first.": "decoder.init_state.",
+    "decoder.gates.weight": "decoder.cell.weight_ih",
+    "decoder.gates.bias": "decoder.cell.bias_ih",
+    "decoder.word_gates.weight": "decoder.cell.weight_ih",
+    "decoder.word_gates.bias": "decoder.cell.bias_ih",
+    "decoder.unit.recurrent.weight": "decoder.cell.weight_hh",
+    "decoder.unit.recurrent.bias": "decoder.cell.bias_hh",
+    "decoder.context_gates.weight": "decoder.second_cell.weight_ih",
+    "decoder.context_gates.bias": "decoder.second_cell.bias_ih",
+    "decoder.second_unit.recurrent.weight": "decoder.second_cell.weight_hh",
+    "decoder.second_unit.recurrent.bias": "decoder.second_cell.bias_hh",
+}
+"""Beginnings of the tensors' names in format 1, and what they are now."""
 MOST_BYTES = 2**50  # of one file; no number on the page is trusted further than this
 KEYS = {"format", "regard", "architecture", "vocabularies", "files", "facts", "checksum"}
 
@@ -82,6 +100,7 @@ class Page:
     vocabularies: by file name.
     files: every other file of the folder, by name.
     facts: what the training wished to keep: any JSON.
+    format: of the folder, 1 where version 0.1 wrote it.
     """
 
     regard: str
@@ -89,10 +108,11 @@ class Page:
     vocabularies: dict[str, VocabularyFacts]
     files: dict[str, FileFacts]
     facts: dict[str, Any]
+    format: int = FORMAT
 
     def to_bytes(self) -> bytes:
         """The page as it is written."""
-        content = {"format": FORMAT, **asdict(self)}
+        content = {"format": self.format, **asdict(self)}
         try:
             return _render({**content, "checksum": _checksum(content)})
         except (TypeError, ValueError, RecursionError) as refusal:
@@ -128,6 +148,7 @@ class Page:
             vocabularies=_vocabularies(content["vocabularies"], architecture.joint, f"{where}, vocabularies"),
             files=_files(content["files"], architecture.joint, f"{where}, files"),
             facts=_object(content["facts"], f"{where}, facts"),
+            format=content["format"],
         )
 
 
@@ -163,7 +184,7 @@ def _check_format(content: dict[str, Any], where: str) -> None:
             needed=f"format {FORMAT}, the newest that this version of regard reads",
             repair="Update regard with pip install --upgrade regard.",
         )
-    if not _is_whole(version) or version != FORMAT:
+    if not _is_whole(version) or not 1 <= version <= FORMAT:
         raise damaged(where, "no format number that regard has ever written", f'"format": {FORMAT}')
 
 
@@ -345,7 +366,7 @@ def _check_dtype(tensors: dict[str, Tensor]) -> None:
 
 def _checked(model: EncoderDecoder, source: Vocabulary, target: Vocabulary) -> dict[str, Vocabulary]:
     """The vocabularies by the names of their files, if they are the model's."""
-    sizes = {"source": model.source_words.num_embeddings, "target": model.target_words.num_embeddings}
+    sizes = {"source": model.source_embedding.num_embeddings, "target": model.target_embedding.num_embeddings}
     for side, vocabulary in (("source", source), ("target", target)):
         if len(vocabulary) != sizes[side]:
             raise RegardError(
@@ -392,7 +413,8 @@ def load(folder: Path | str, device: torch.device | str = "cpu") -> Loaded:
         source = target = vocabularies[JOINT]
     else:
         source, target = vocabularies[SOURCE], vocabularies[TARGET]
-    model = _model(folder / WEIGHTS, page.architecture, len(source), len(target), files[WEIGHTS])
+    tensors = _tensors(folder / WEIGHTS, files[WEIGHTS], page.format)
+    model = _model(folder / WEIGHTS, page.architecture, len(source), len(target), tensors)
     return Loaded(model.to(device).eval(), source, target, page.facts)
 
 
@@ -468,8 +490,9 @@ def _vocabulary(path: Path, page: Page, content: bytes) -> Vocabulary:
         raise damaged(str(path), refusal.got, refusal.needed) from None
 
 
-def _model(path: Path, architecture: Architecture, source: int, target: int, content: bytes) -> EncoderDecoder:
-    tensors = _tensors(path, content)
+def _model(
+    path: Path, architecture: Architecture, source: int, target: int, tensors: dict[str, Tensor]
+) -> EncoderDecoder:
     _check_sizes(path, architecture, tensors)
     # On the meta device a model has shapes and no memory: nothing is allocated before the file has been compared.
     with torch.device("meta"):
@@ -485,12 +508,22 @@ def _model(path: Path, architecture: Architecture, source: int, target: int, con
     return model
 
 
-def _tensors(path: Path, content: bytes) -> dict[str, Tensor]:
+def _tensors(path: Path, content: bytes, version: int) -> dict[str, Tensor]:
+    """The tensors by the names that they have in the present format."""
     package = extra("safetensors", WEIGHTS)
     try:
-        return extra("safetensors.torch", WEIGHTS).load(content)
+        tensors = extra("safetensors.torch", WEIGHTS).load(content)
     except (package.SafetensorError, ValueError, KeyError, RuntimeError) as refusal:
         raise damaged(str(path), f"no safetensors file ({refusal})", "the weights of a model") from None
+    return tensors if version == FORMAT else {_renamed(name): tensor for name, tensor in tensors.items()}
+
+
+def _renamed(name: str) -> str:
+    """The present name of a tensor of format 1."""
+    for old, new in FORMAT_1_NAMES.items():
+        if name.startswith(old):
+            return new + name.removeprefix(old)
+    return name
 
 
 def _check_sizes(path: Path, architecture: Architecture, tensors: dict[str, Tensor]) -> None:
@@ -504,7 +537,7 @@ def _check_sizes(path: Path, architecture: Architecture, tensors: dict[str, Tens
         if size is not None and size > weights:
             needed = f"weights for the architecture of {PAGE}, whose {name} is larger than the file"
             raise damaged(str(path), f"{weights} weights in {len(tensors)} tensors", needed)
-    last = f"encoder.onward.{architecture.layers - 1}."
+    last = f"encoder.forward_layers.{architecture.layers - 1}."
     if not any(name.startswith(last) for name in tensors):
         raise damaged(
             str(path), f"no tensor '{last}...'", f"the {architecture.layers} layers of the architecture in {PAGE}"

@@ -15,7 +15,7 @@ from regard.translation.lab.competitors import EVERY, NONE, Competitor
 from regard.translation.lab.costs import MEGA, fastest
 from regard.translation.lab.finding import Finding, Table, columns
 from regard.translation.lab.live_memory import peak_bytes
-from regard.translation.model import Architecture, Attending
+from regard.translation.model import Architecture, AttentionContext
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -91,11 +91,11 @@ def measure_score_costs(
     for competitor in competitors:
         if competitor == NONE:
             continue
-        asking = Attending(competitor.changed(Architecture(hidden=hidden))).to(place)
+        asking = AttentionContext(competitor.changed(Architecture(hidden=hidden))).to(place)
         inputs = (query, annotations, *asking.parameters())
 
         def once(asking=asking, inputs=inputs) -> None:
-            output = asking.read(query, asking.remember(annotations, real))
+            output = asking.attention.recall(query, asking.remember(annotations, real))
             torch.autograd.grad(output.sum(), inputs)
 
         once()
