@@ -22,7 +22,8 @@ from regard.translation.alignment import (
     to_json,
     to_pharaoh,
 )
-from regard.translation.dataset import Example, Span
+from regard.translation.corpora import Span
+from regard.translation.dataset import Example
 from regard.translation.translator import Sentence, Translation
 from regard.translation.vocabulary import learn
 

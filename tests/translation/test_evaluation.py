@@ -8,7 +8,8 @@ from tests.refuses import refuses
 from tests.translation.models import random_model, random_sentences
 
 from regard.translation import Translator
-from regard.translation.dataset import Example, Pair, Span, read_pairs
+from regard.translation.corpora import Span
+from regard.translation.dataset import Example, Pair, read_pairs
 from regard.translation.evaluation import (
     Comparison,
     Evaluation,

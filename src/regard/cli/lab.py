@@ -29,6 +29,6 @@ def lab(
         device: cpu, cuda or cuda:1.
         workers: how many models are trained at a time; one for each core by default.
     """
-    from regard.translation.lab import run
+    from regard.experiments.run import run
 
     run(out, corpus, seeds=seeds, quick=quick, device=device, workers=workers)

@@ -11,13 +11,13 @@ import torch
 from scipy.stats import t
 from statsmodels.stats.proportion import proportion_confint
 
+from regard.experiments.variants import EVERY
 from regard.regression.experiment import data, leave_one_out
 from regard.tour import QUICK, results
 from regard.tour.stations import bottleneck, errata, heads, learning
 from regard.tour.trainings.watched import train
 from regard.translation.corpora import dates
 from regard.translation.dataset import Corpus
-from regard.translation.lab.competitors import EVERY
 from regard.translation.recipe import preset
 from regard.translation.training import Trainee
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from regard.translation.lab.competitors import ADDITIVE, EVERY, NONE, Competitor
+from regard.experiments.variants import ADDITIVE, EVERY, NONE, Competitor
 from regard.translation.recipe import Recipe, preset
 
 CORPUS = "dates"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from regard import plots
+from regard.experiments.comparison import Comparison, Standing
 from regard.plots.look import COLOURS
 from regard.tour.budget import Budget
 from regard.tour.charts import Curves, Series
@@ -15,7 +16,6 @@ from regard.tour.station import Station, Table, Tell
 from regard.tour.trainings.watched import train
 from regard.translation.corpora import built_in
 from regard.translation.dataset import BuiltIn, Corpus, Example
-from regard.translation.lab.comparison import Comparison, Standing
 from regard.translation.recipe import preset
 
 if TYPE_CHECKING:

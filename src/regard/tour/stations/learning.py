@@ -16,9 +16,9 @@ from regard.tour.shares import QUANTILE, Share
 from regard.tour.station import Station, Table, Tell
 from regard.tour.trainings.watched import train
 from regard.translation.alignment import attention_on_spans
-from regard.translation.corpora import dates
+from regard.translation.corpora import Span, dates
 from regard.translation.corpora.dates import ISO_PLACES, forms
-from regard.translation.dataset import Corpus, Example, Span
+from regard.translation.dataset import Corpus, Example
 from regard.translation.recipe import preset
 from regard.translation.translator import Translator
 

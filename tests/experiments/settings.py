@@ -2,9 +2,8 @@
 
 from dataclasses import replace
 
-from regard.translation.lab.competitors import ADDITIVE, NONE, Competitor
-from regard.translation.lab.recipes import Setting, setting
-from regard.translation.lab.trial import Trial
+from regard.experiments.comparison import Trial
+from regard.experiments.variants import ADDITIVE, NONE, Competitor, Setting, setting
 from regard.translation.metrics import LengthGroup
 
 DOT = Competitor("scaled_dot")
