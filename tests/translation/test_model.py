@@ -11,14 +11,13 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from regard.scores import Score
 from regard.translation.model import (
     SCORES,
-    UNITS,
     Architecture,
+    AttentionContext,
+    DecoderState,
     Encoder,
     EncoderDecoder,
-    Fixed,
-    Gates,
-    make_context,
-    reversal,
+    FixedContext,
+    reverse_order,
 )
 from regard.translation.vocabulary import PAD
 
@@ -60,7 +59,8 @@ REAL = torch.arange(5) < torch.tensor([[5], [1], [3]])
 
 
 def context_of(name, heads=1):
-    return make_context(Architecture(embedding=3, hidden=8, attention=name, heads=heads))
+    kind = FixedContext if name == "none" else AttentionContext
+    return kind(Architecture(embedding=3, hidden=8, attention=name, heads=heads))
 
 
 @pytest.mark.parametrize("heads", [1, 4])
@@ -68,7 +68,7 @@ def context_of(name, heads=1):
 def test_contexts_are_means_of_real_annotations(name, heads):
     context = context_of(name, heads)
     memory = context.remember(ANNOTATIONS, REAL)
-    found, weights = context.weights(torch.randn(3, 2, 8), memory)
+    found, weights = context.read(torch.randn(3, 2, 8), memory)
     assert found.shape == (3, 2, 16)
     assert weights.shape == (3, 2, 5)
     assert not weights.masked_select(~REAL[:, None].expand_as(weights)).any()
@@ -82,27 +82,27 @@ def test_contexts_are_means_of_real_annotations(name, heads):
 @pytest.mark.parametrize("name", ["additive", "bilinear", "dot", "scaled_dot", "cosine", "squared_distance"])
 def test_without_a_compact_kernel_all_mass_is_spent(name, heads):
     context = context_of(name, heads)
-    _, weights = context.weights(torch.randn(3, 2, 8), context.remember(ANNOTATIONS, REAL))
+    _, weights = context.read(torch.randn(3, 2, 8), context.remember(ANNOTATIONS, REAL))
     torch.testing.assert_close(weights.sum(-1), torch.ones(3, 2))
 
 
 def test_the_fixed_vector_is_the_last_state_of_each_direction():
     context = context_of("none")
-    assert isinstance(context, Fixed)
-    found, weights = context.weights(torch.randn(3, 2, 8), context.remember(ANNOTATIONS, REAL))
+    found, weights = context.read(torch.randn(3, 2, 8), context.remember(ANNOTATIONS, REAL))
     assert weights is None
     for row, last in enumerate((4, 0, 2)):
         wanted = torch.cat((ANNOTATIONS[row, last, :8], ANNOTATIONS[row, 0, 8:]))
         assert torch.equal(found[row], wanted.expand(2, -1))
 
 
-def test_a_selected_memory_is_that_of_the_chosen_sentences():
-    for name in ("additive", "none"):
-        context = context_of(name)
-        rows, query = torch.tensor([2, 0]), torch.randn(2, 1, 8)
-        chosen = context.read(query, context.remember(ANNOTATIONS, REAL).select(rows))
-        anew = context.read(query, context.remember(ANNOTATIONS[rows], REAL[rows]))
-        torch.testing.assert_close(chosen, anew)
+@pytest.mark.parametrize("name", ["additive", "none"])
+def test_a_selected_memory_is_that_of_the_chosen_sentences(name):
+    context = context_of(name)
+    rows, query = torch.tensor([2, 0]), torch.randn(2, 1, 8)
+    state = DecoderState((torch.zeros(3, 1, 8),), context.remember(ANNOTATIONS, REAL))
+    chosen = context.read(query, state.select(rows).memory)
+    anew = context.read(query, context.remember(ANNOTATIONS[rows], REAL[rows]))
+    torch.testing.assert_close(chosen, anew)
 
 
 @pytest.mark.parametrize("heads", [1, 2])
@@ -119,35 +119,7 @@ def test_keys_are_projected_once_for_a_sentence(heads, monkeypatch):
     memory = context.remember(ANNOTATIONS, REAL)
     for _ in range(4):
         context.read(torch.randn(3, 2, 8), memory)
-        context.weights(torch.randn(3, 2, 8), memory)
     assert len(calls) == 1
-
-
-CELLS = {"gru": nn.GRUCell, "lstm": nn.LSTMCell}
-
-
-@pytest.mark.parametrize("name", ["gru", "lstm"])
-def test_a_step_is_that_of_torchs_cell(name):
-    unit, cell = UNITS[name](7).double(), CELLS[name](5, 7).double()
-    gates = Gates((2, 3), 7, unit.parts).double()
-    with torch.no_grad():
-        cell.weight_ih.copy_(gates.weight)
-        cell.bias_ih.copy_(gates.bias)
-        cell.weight_hh.copy_(unit.recurrent.weight)
-        cell.bias_hh.copy_(unit.recurrent.bias)
-    word, context = torch.randn(11, 2).double(), torch.randn(11, 3).double()
-    state = unit.start(torch.randn(11, 7).double())
-    for _ in range(3):
-        wanted = cell(torch.cat((word, context), -1), state[0] if name == "gru" else state)
-        state = unit(gates.of(0, word) + gates.of(1, context), state)
-        torch.testing.assert_close(state, (wanted,) if name == "gru" else wanted, rtol=0, atol=1e-13)
-
-
-def test_the_bias_comes_once():
-    gates = Gates((2, 3), 7, 3)
-    nothing = torch.zeros(1, 2), torch.zeros(1, 3)
-    assert torch.equal(gates.of(0, nothing[0])[0], gates.bias)
-    assert not gates.of(1, nothing[1]).any()
 
 
 LENGTHS = torch.tensor([3, 7, 1, 5])
@@ -158,7 +130,7 @@ def packed_twin(encoder, unit, layers):
     twin = {"gru": nn.GRU, "lstm": nn.LSTM}[unit](5, 7, layers, batch_first=True, bidirectional=True).double()
     with torch.no_grad():
         for layer in range(layers):
-            for side, ending in ((encoder.onward, ""), (encoder.backward_, "_reverse")):
+            for side, ending in ((encoder.forward_layers, ""), (encoder.backward_layers, "_reverse")):
                 for name, parameter in side[layer].named_parameters():
                     getattr(twin, f"{name.removesuffix('_l0')}_l{layer}{ending}").copy_(parameter)
     return twin
@@ -184,7 +156,7 @@ def test_states_and_gradients_are_those_of_packed_sequences(unit, layers):
     (wanted * weighted).sum().backward()
     torch.testing.assert_close(words.grad, again.grad, rtol=0, atol=1e-12)
     for layer in range(layers):
-        for side, ending in ((encoder.onward, ""), (encoder.backward_, "_reverse")):
+        for side, ending in ((encoder.forward_layers, ""), (encoder.backward_layers, "_reverse")):
             for name, parameter in side[layer].named_parameters():
                 same = getattr(twin, f"{name.removesuffix('_l0')}_l{layer}{ending}")
                 torch.testing.assert_close(parameter.grad, same.grad, rtol=0, atol=1e-12)
@@ -200,7 +172,7 @@ def test_states_of_real_words_do_not_know_what_stands_in_the_padding():
 
 
 def test_a_sentence_is_read_backwards_up_to_its_own_end():
-    assert reversal(torch.tensor([3, 1, 4]), 4).tolist() == [[2, 1, 0, 3], [0, 1, 2, 3], [3, 2, 1, 0]]
+    assert reverse_order(torch.tensor([3, 1, 4]), 4).tolist() == [[2, 1, 0, 3], [0, 1, 2, 3], [3, 2, 1, 0]]
 
 
 VARIANTS = [
@@ -234,8 +206,8 @@ def test_the_steps_of_a_search_are_those_of_the_training(choices):
 @pytest.mark.parametrize("choices", [{}, {"cell": "conditional"}, {"layers": 2}, {"attention_dim": 3}], ids=name_of)
 def test_all_at_once_is_the_loop_with_all_its_gradients(choices):
     fast, slow = make_model(**choices), make_model(**choices)
-    assert fast.decoder.runs_at_once
-    slow.decoder.runs_at_once = False
+    assert fast.decoder.can_unroll
+    slow.decoder.can_unroll = False
     source, lengths, previous, target = make_batch((4, 1, 6, 5), (3, 5, 2, 1))
     results = []
     for model in (fast, slow):
@@ -254,7 +226,7 @@ def test_all_at_once_is_the_loop_with_all_its_gradients(choices):
     "choices", [{"attention": "none"}, {"unit": "lstm"}, {"attention": "dot"}, {"hidden": 8, "heads": 2}], ids=name_of
 )
 def test_what_is_not_the_default_is_the_loop(choices):
-    assert not make_model(**choices).decoder.runs_at_once
+    assert not make_model(**choices).decoder.can_unroll
 
 
 def test_beams_share_a_sentence_and_are_reordered():
@@ -277,7 +249,7 @@ def test_kept_sentences_go_on_as_if_they_were_alone():
     source, lengths, previous, _ = make_batch()
     state = model.step(previous[:, :1], model.start(source, lengths)).state
     rows = torch.tensor([2, 0])
-    kept = model.step(previous[rows, 1:2], state.keep(rows))
+    kept = model.step(previous[rows, 1:2], state.select(rows))
     whole = model.step(previous[:, 1:2], state)
     torch.testing.assert_close(kept.log_probabilities, whole.log_probabilities[rows])
     torch.testing.assert_close(kept.weights, whole.weights[rows])
@@ -305,16 +277,16 @@ def by_hand(w, source, previous, conditional=False):
             states.append(state)
         return states
 
-    words = w["source_words.weight"][source]
-    onward, backward = read(words, "encoder.onward.0"), read(words[::-1], "encoder.backward_.0")[::-1]
+    words = w["source_embedding.weight"][source]
+    onward, backward = read(words, "encoder.forward_layers.0"), read(words[::-1], "encoder.backward_layers.0")[::-1]
     annotations = np.stack([np.concatenate(both) for both in zip(onward, backward, strict=True)])
-    state = np.tanh(w["decoder.first.weight"] @ annotations.mean(0) + w["decoder.first.bias"])
+    state = np.tanh(w["decoder.init_state.weight"] @ annotations.mean(0) + w["decoder.init_state.bias"])
     score = "decoder.context.attention.score"
-    recurrent = w["decoder.unit.recurrent.weight"], w["decoder.unit.recurrent.bias"]
+    recurrent = w["decoder.cell.weight_hh"], w["decoder.cell.bias_hh"]
     logits = []
-    for word in w["target_words.weight"][previous]:
+    for word in w["target_embedding.weight"][previous]:
         if conditional:
-            gates = w["decoder.word_gates.weight"] @ word + w["decoder.word_gates.bias"]
+            gates = w["decoder.cell.weight_ih"] @ word + w["decoder.cell.bias_ih"]
             state = gru(gates, state, *recurrent)
         asked = w[f"{score}.query_weight"] @ state + annotations @ w[f"{score}.key_weight"].T
         scores = np.tanh(asked) @ w[f"{score}.weight"]  # eq. 12
@@ -322,12 +294,10 @@ def by_hand(w, source, previous, conditional=False):
         alpha /= alpha.sum()
         context = alpha @ annotations  # eq. 13
         if conditional:
-            gates = w["decoder.context_gates.weight"] @ context + w["decoder.context_gates.bias"]
-            state = gru(
-                gates, state, w["decoder.second_unit.recurrent.weight"], w["decoder.second_unit.recurrent.bias"]
-            )
+            gates = w["decoder.second_cell.weight_ih"] @ context + w["decoder.second_cell.bias_ih"]
+            state = gru(gates, state, w["decoder.second_cell.weight_hh"], w["decoder.second_cell.bias_hh"])
         else:
-            gates = w["decoder.gates.weight"] @ np.concatenate((word, context)) + w["decoder.gates.bias"]
+            gates = w["decoder.cell.weight_ih"] @ np.concatenate((word, context)) + w["decoder.cell.bias_ih"]
             state = gru(gates, state, *recurrent)
         hidden = np.tanh(w["readout.weight"] @ np.concatenate((state, word, context)) + w["readout.bias"])
         logits.append(w["output.weight"] @ hidden + w["output.bias"])
@@ -382,9 +352,9 @@ def test_every_choice_learns(choices):
 
 def test_joint_and_tied_weights_are_one_tensor():
     model = make_model(joint=True, tied=True)
-    assert model.source_words.weight is model.target_words.weight is model.output.weight
+    assert model.source_embedding.weight is model.target_embedding.weight is model.output.weight
     apart = make_model()
-    assert apart.source_words.weight is not apart.target_words.weight
+    assert apart.source_embedding.weight is not apart.target_embedding.weight
     count = sum(parameter.numel() for parameter in model.parameters())
     assert count < sum(parameter.numel() for parameter in apart.parameters())
 
@@ -398,7 +368,7 @@ def test_the_vector_of_padding_is_nothing_and_stays_it():
     model = make_model()
     source, lengths, previous, _ = make_batch()
     model(source, lengths, previous).sum().backward()
-    for table in (model.source_words, model.target_words):
+    for table in (model.source_embedding, model.target_embedding):
         assert not table.weight[PAD].any()
         assert not table.weight.grad[PAD].any()
 
@@ -406,11 +376,11 @@ def test_the_vector_of_padding_is_nothing_and_stays_it():
 def test_word_dropout_drops_whole_words_and_only_while_training():
     model = make_model(word_dropout=0.5)
     tokens = torch.arange(4, 13).expand(50, -1)
-    dropped = model._embed(model.source_words, tokens)
+    dropped = model._embed(model.source_embedding, tokens)
     whole = (dropped == 0).all(-1)
     assert 0.3 < whole.double().mean() < 0.7
     assert torch.equal(dropped.eq(0).any(-1), whole)
-    assert torch.equal(model.eval()._embed(model.source_words, tokens), model.source_words(tokens))
+    assert torch.equal(model.eval()._embed(model.source_embedding, tokens), model.source_embedding(tokens))
 
 
 def test_without_attention_there_is_no_alignment():

@@ -47,7 +47,7 @@ def test_a_file_waits_beside_the_one_it_replaces():
 def test_a_joint_and_tied_model_has_one_table_of_words():
     model = random_model(joint=True, tied=True).model
     names = shared_tensor_names(model)
-    assert ["source_words.weight", "target_words.weight", "output.weight"] in names
+    assert ["source_embedding.weight", "target_embedding.weight", "output.weight"] in names
     assert sorted(name for each in names for name in each) == sorted(model.state_dict())
     assert len(names) == len(list(model.parameters()))
 
@@ -108,7 +108,7 @@ def test_no_field_is_believed(field, value):
         page = Manifest.from_bytes(forged(**{field: value}), "here")
     except RegardError:
         return
-    assert field in {"regard", "facts", "architecture"} or value == FORMAT
+    assert field in {"regard", "facts", "architecture"} or value in {1, FORMAT}
     assert field != "regard" or page.regard == value
     assert field != "facts" or page.metadata == value
     assert field != "architecture" or page.architecture == Architecture(**value)
@@ -117,7 +117,7 @@ def test_no_field_is_believed(field, value):
 @pytest.mark.parametrize(
     ("changes", "argument", "word"),
     [
-        ({"format": 2}, "here", "a model folder of format 2"),
+        ({"format": 3}, "here", "a model folder of format 3"),
         ({"format": 10**3000}, "here", "format above 999999999"),
         ({"format": True}, "here", "no format number"),
         ({"format": ...}, "here", "no format number"),
@@ -426,7 +426,7 @@ def test_a_forged_file_loads_as_it_says_or_is_refused(saved, tmp_path, name, dat
     except RegardError:
         return
     assert found.model.architecture == TrainedModel.load(saved).model.architecture
-    assert len(found.source_vocabulary) == found.model.source_words.num_embeddings
+    assert len(found.source_vocabulary) == found.model.source_embedding.num_embeddings
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -572,7 +572,7 @@ def test_layers_are_looked_for_in_the_weights_before_a_model_is_built(folder):
     tensors = read_tensors((folder / "model.safetensors").read_bytes())
     many = tensors | {f"x{number}": torch.zeros(0) for number in range(2000)}
     rewritten(folder, {"model.safetensors": write_tensors(many)}, architecture={"layers": 100})
-    check_refused(folder, folder / "model.safetensors", "no tensor 'encoder.onward.99....'", "the 100 layers")
+    check_refused(folder, folder / "model.safetensors", "no tensor 'encoder.forward_layers.99....'", "the 100 layers")
 
 
 def test_a_long_word_of_the_page_is_shortened(folder):
@@ -612,3 +612,18 @@ def test_a_pipe_or_device_that_is_said_to_be_empty_is_not_read(folder, kind):
     path.unlink()
     os.mkfifo(path) if kind == "pipe" else path.symlink_to("/dev/zero")
     check_refused(folder, "model", "a pipe or a device, not a regular file")
+
+
+@pytest.mark.parametrize("name", ["additive", "joint", "lstm-conditional"])
+def test_a_folder_of_version_0_1_translates_as_it_did(name):
+    """The folders and `expected.json` were written by version 0.1, whose tensors have other names (format 1)."""
+    folder = Path(__file__).parent / "version_0_1" / name
+    wanted = json.loads((folder / "expected.json").read_text(encoding="utf-8"))
+    translator = Translator.load(folder)
+    found = translator.translate(wanted["sentences"], beams=5)
+    assert [one.text for one in found] == [one["text"] for one in wanted["beam_5"]]
+    assert [one.score for one in found] == pytest.approx([one["score"] for one in wanted["beam_5"]], abs=1e-4)
+    assert [one.text for one in translator.translate(wanted["sentences"], beams=1)] == wanted["greedy"]
+    forced = translator.force(wanted["sentences"], wanted["targets"])
+    assert [one.log_probability for one in forced] == pytest.approx(wanted["forced"], abs=1e-4)
+    torch.testing.assert_close(forced[0].weights, torch.tensor(wanted["weights"]), rtol=0, atol=1e-5)

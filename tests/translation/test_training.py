@@ -477,7 +477,8 @@ def interrupting(when):
 
 def test_it_learns_and_tells_of_it(tmp_path, drawn):
     told = []
-    recipe = make_recipe(epochs=12, embedding_dropout=0.0, state_dropout=0.0, readout_dropout=0.0, learning_rate=0.03)
+    no_dropout = {"embedding_dropout": 0.0, "state_dropout": 0.0, "readout_dropout": 0.0}
+    recipe = make_recipe(epochs=12, embedding=16, hidden=24, learning_rate=0.02, **no_dropout)
     ended = train(recipe, make_corpus(120, 20), tmp_path / "model", listen=told.append)
     assert isinstance(told[0], Started)
     assert (told[0].pairs, told[0].left_out, told[0].resumed_epoch, told[0].done) == (120, 0, None, 0)

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from regard.translation import unrolled
-from regard.translation.model import _at_once, _in_turn
-from regard.translation.unrolled import Conditional, Weights, run_both, unroll
+from regard.translation.model import _run_apart, _run_together
+from regard.translation.unrolled import ConditionalWeights, StepWeights, run_both_directions, unroll
 
 
 def draw_leaf(*shape, seed):
@@ -66,8 +66,8 @@ def problem(batch=3, source=5, target=4, size=7, hidden=11, dim=13, lengths=None
         return (torch.randn(shape, generator=draw, dtype=torch.float64) * scale).requires_grad_()
 
     real = torch.arange(source) < torch.tensor(lengths or [source] * batch)[:, None]
-    weights = Weights(some(hidden, size), some(hidden), some(3 * size, dim), some(3 * size, size), some(3 * size))
-    cell = Conditional(some(3 * size), some(3 * size, size), some(3 * size)) if conditional else None
+    weights = StepWeights(some(hidden, size), some(hidden), some(3 * size, dim), some(3 * size, size), some(3 * size))
+    cell = ConditionalWeights(some(3 * size), some(3 * size, size), some(3 * size)) if conditional else None
     tokens = some(batch, source, hidden), some(batch, source, dim)
     return some(batch, target, 3 * size), some(batch, size), *tokens, real, weights, cell
 
@@ -78,8 +78,8 @@ def test_gradcheck(conditional):
     matrices = (*weights, *(cell or ()))
 
     def states_and_contexts(words, first, key, value, *matrices):
-        cell = Conditional(*matrices[5:]) if conditional else None
-        return unroll(words, first, key, value, real, Weights(*matrices[:5]), cell)
+        cell = ConditionalWeights(*matrices[5:]) if conditional else None
+        return unroll(words, first, key, value, real, StepWeights(*matrices[:5]), cell)
 
     assert torch.autograd.gradcheck(states_and_contexts, (words, first, key, value, *matrices))
 
@@ -97,7 +97,7 @@ def test_contexts_do_not_see_padding():
 
 def test_half_precision_is_computed_in_full():
     *inputs, real, weights, _ = problem()
-    single = Weights(*(matrix.detach().float() for matrix in weights))
+    single = StepWeights(*(matrix.detach().float() for matrix in weights))
     half = [tensor.detach().bfloat16() for tensor in inputs]
     states, contexts = unroll(*half, real, single)
     assert states.dtype == contexts.dtype == torch.float32
@@ -107,19 +107,21 @@ def test_half_precision_is_computed_in_full():
 
 def test_an_unknown_way_is_no_way():
     with pytest.raises(KeyError, match="magic"):
-        unroll(*problem(), parts="magic")
+        unroll(*problem(), ops="magic")
 
 
 def test_both_directions_pass_gradcheck():
     shapes = ((2, 3, 2, 6), (2, 6, 2), (2, 6))
-    assert torch.autograd.gradcheck(run_both, [torch.randn(s, dtype=torch.float64, requires_grad=True) for s in shapes])
+    assert torch.autograd.gradcheck(
+        run_both_directions, [torch.randn(s, dtype=torch.float64, requires_grad=True) for s in shapes]
+    )
 
 
 @pytest.mark.parametrize("source", [1, 5])
 def test_they_are_torchs_layers(source):
     layers = [nn.GRU(3, 7, batch_first=True).double() for _ in range(2)]
     results = []
-    for way in (_at_once, _in_turn):
+    for way in (_run_together, _run_apart):
         draw = torch.Generator().manual_seed(0)
         inputs = [torch.randn(2, source, 3, generator=draw, dtype=torch.float64, requires_grad=True) for _ in range(2)]
         states = way(*layers, *inputs)

@@ -5,21 +5,21 @@ import torch
 from tests.bounds import assert_as_good
 from tests.translation.test_unrolled import problem
 
-from regard.translation.unrolled import Conditional, Weights, unroll
+from regard.translation.unrolled import ConditionalWeights, StepWeights, unroll
 
 pytest.importorskip("triton")
 
 
-def results(inputs, real, weights, cell, parts, dtype):
+def results(inputs, real, weights, cell, ops, dtype):
     """States, contexts and all gradients, in that dtype."""
     given = weights._asdict() | ({} if cell is None else cell._asdict())
     leaves = {
         name: tensor.detach().to(dtype).requires_grad_()
         for name, tensor in (dict(zip(("words", "state", "key", "value"), inputs, strict=True)) | given).items()
     }
-    matrices = Weights(*(leaves[name] for name in Weights._fields))
-    cell = None if cell is None else Conditional(*(leaves[name] for name in Conditional._fields))
-    states, contexts = unroll(*list(leaves.values())[:4], real, matrices, cell, parts=parts)
+    matrices = StepWeights(*(leaves[name] for name in StepWeights._fields))
+    cell = None if cell is None else ConditionalWeights(*(leaves[name] for name in ConditionalWeights._fields))
+    states, contexts = unroll(*list(leaves.values())[:4], real, matrices, cell, ops=ops)
     draw = torch.Generator().manual_seed(0)
     sums = [
         (found * torch.randn(found.shape, generator=draw, dtype=torch.float64).to(dtype)).sum()
@@ -42,8 +42,8 @@ def results(inputs, real, weights, cell, parts, dtype):
 )
 def test_kernels_are_as_good_as_the_equations(sizes, conditional):
     *inputs, real, weights, cell = problem(**sizes, conditional=conditional)
-    truth = results(inputs, real, weights, cell, "equations", torch.float64)
-    equations = results(inputs, real, weights, cell, "equations", torch.float32)
-    kernels = results(inputs, real, weights, cell, "kernels", torch.float32)
+    truth = results(inputs, real, weights, cell, "torch", torch.float64)
+    equations = results(inputs, real, weights, cell, "torch", torch.float32)
+    kernels = results(inputs, real, weights, cell, "triton", torch.float32)
     for name, wanted in truth.items():
         assert_as_good(kernels[name], equations[name], wanted, name)

@@ -21,7 +21,7 @@ from regard.experiments.variants import EVERY, NONE, Competitor, Setting
 from regard.plots.look import COLOURS
 from regard.translation.batching import Batch, TrainingTokens, make_batch
 from regard.translation.dataset import learn_vocabularies
-from regard.translation.model import Architecture, Attending, EncoderDecoder
+from regard.translation.model import Architecture, AttentionContext, EncoderDecoder
 from regard.translation.training import Update, make_optimiser
 
 if TYPE_CHECKING:
@@ -247,11 +247,11 @@ def measure_score_costs(
     for competitor in competitors:
         if competitor == NONE:
             continue
-        asking = Attending(competitor.changed(Architecture(hidden=hidden))).to(place)
+        asking = AttentionContext(competitor.changed(Architecture(hidden=hidden))).to(place)
         inputs = (query, annotations, *asking.parameters())
 
         def once(asking=asking, inputs=inputs) -> None:
-            output = asking.read(query, asking.remember(annotations, real))
+            output = asking.attention.recall(query, asking.remember(annotations, real))
             torch.autograd.grad(output.sum(), inputs)
 
         once()

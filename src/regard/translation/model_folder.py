@@ -34,7 +34,26 @@ SOURCE = "source.vocabulary"
 TARGET = "target.vocabulary"
 JOINT = "joint.vocabulary"
 STAGED = ".incoming"
-FORMAT = 1
+FORMAT = 2
+"""Version 0.1 wrote format 1, whose tensors have other names."""
+FORMAT_1_NAMES = {
+    "source_words.": "source_embedding.",
+    "target_words.": "target_embedding.",
+    "encoder.onward.": "encoder.forward_layers.",
+    "encoder.backward_.": "encoder.backward_layers.",
+    "decoder.first.": "decoder.init_state.",
+    "decoder.gates.weight": "decoder.cell.weight_ih",
+    "decoder.gates.bias": "decoder.cell.bias_ih",
+    "decoder.word_gates.weight": "decoder.cell.weight_ih",
+    "decoder.word_gates.bias": "decoder.cell.bias_ih",
+    "decoder.unit.recurrent.weight": "decoder.cell.weight_hh",
+    "decoder.unit.recurrent.bias": "decoder.cell.bias_hh",
+    "decoder.context_gates.weight": "decoder.second_cell.weight_ih",
+    "decoder.context_gates.bias": "decoder.second_cell.bias_ih",
+    "decoder.second_unit.recurrent.weight": "decoder.second_cell.weight_hh",
+    "decoder.second_unit.recurrent.bias": "decoder.second_cell.bias_hh",
+}
+"""Prefixes of tensor names in format 1, and the present ones."""
 MANIFEST_KEYS = {"format", "regard", "architecture", "vocabularies", "files", "facts", "checksum"}
 MAX_MANIFEST_BYTES = 2**24
 """A manifest has a few kilobytes; a longer file is not read."""
@@ -81,7 +100,8 @@ class TrainedModel:
             source = target = vocabularies[JOINT]
         else:
             source, target = vocabularies[SOURCE], vocabularies[TARGET]
-        model = _model(folder / WEIGHTS, manifest.architecture, len(source), len(target), files[WEIGHTS])
+        tensors = _tensors(folder / WEIGHTS, files[WEIGHTS], manifest.format)
+        model = _model(folder / WEIGHTS, manifest.architecture, len(source), len(target), tensors)
         return cls(model.to(device).eval(), source, target, manifest.metadata)
 
     def save(self, folder: Path | str) -> None:
@@ -166,6 +186,7 @@ class Manifest:
         vocabularies: by file name.
         files: every other file of the folder, by name.
         metadata: see `TrainedModel`; the key in the file is "facts".
+        format: of the folder; 1 if version 0.1 wrote it.
     """
 
     regard: str
@@ -173,6 +194,7 @@ class Manifest:
     vocabularies: dict[str, VocabularyInfo]
     files: dict[str, FileInfo]
     metadata: dict[str, Any]
+    format: int = FORMAT
 
     def to_bytes(self) -> bytes:
         """Return the manifest as it is written.
@@ -180,7 +202,7 @@ class Manifest:
         Raises:
             RegardError: if the metadata cannot be written as JSON.
         """
-        content = {"format": FORMAT, **asdict(self)}
+        content = {"format": self.format, **asdict(self)}
         content["facts"] = content.pop("metadata")
         try:
             return _render({**content, "checksum": _checksum(content)})
@@ -228,6 +250,7 @@ class Manifest:
             vocabularies=_vocabulary_infos(content["vocabularies"], architecture.joint, f"{where}, vocabularies"),
             files=_file_infos(content["files"], architecture.joint, f"{where}, files"),
             metadata=_object(content["facts"], f"{where}, facts"),
+            format=content["format"],
         )
 
 
@@ -268,7 +291,7 @@ def _check_format(content: dict[str, Any], where: str) -> None:
             needed=f"format {FORMAT}, the newest that this version of regard reads",
             repair="Update regard with pip install --upgrade regard.",
         )
-    if not _is_whole(version) or version != FORMAT:
+    if not _is_whole(version) or not 1 <= version <= FORMAT:
         raise corrupt_file(where, "no format number that regard has ever written", f'"format": {FORMAT}')
 
 
@@ -408,7 +431,7 @@ def _weights(model: EncoderDecoder) -> bytes:
 def _checked_vocabularies(trained: TrainedModel) -> dict[str, Vocabulary]:
     """Return the vocabularies by file name, if they fit the model."""
     model, source, target = trained.model, trained.source_vocabulary, trained.target_vocabulary
-    sizes = {"source": model.source_words.num_embeddings, "target": model.target_words.num_embeddings}
+    sizes = {"source": model.source_embedding.num_embeddings, "target": model.target_embedding.num_embeddings}
     for side, vocabulary in (("source", source), ("target", target)):
         if len(vocabulary) != sizes[side]:
             raise RegardError(
@@ -504,8 +527,9 @@ def _vocabulary(path: Path, manifest: Manifest, content: bytes) -> Vocabulary:
         raise corrupt_file(str(path), refusal.got, refusal.needed) from None
 
 
-def _model(path: Path, architecture: Architecture, source: int, target: int, content: bytes) -> EncoderDecoder:
-    tensors = _tensors(path, content)
+def _model(
+    path: Path, architecture: Architecture, source: int, target: int, tensors: dict[str, Tensor]
+) -> EncoderDecoder:
     _check_sizes(path, architecture, tensors)
     # On the meta device a model has shapes and no memory: nothing is allocated before the file has been compared.
     with torch.device("meta"):
@@ -521,12 +545,22 @@ def _model(path: Path, architecture: Architecture, source: int, target: int, con
     return model
 
 
-def _tensors(path: Path, content: bytes) -> dict[str, Tensor]:
+def _tensors(path: Path, content: bytes, version: int) -> dict[str, Tensor]:
+    """Return the tensors by their names in the present format."""
     package = extra("safetensors", WEIGHTS)
     try:
-        return extra("safetensors.torch", WEIGHTS).load(content)
+        tensors = extra("safetensors.torch", WEIGHTS).load(content)
     except (package.SafetensorError, ValueError, KeyError, RuntimeError) as refusal:
         raise corrupt_file(str(path), f"no safetensors file ({refusal})", "the weights of a model") from None
+    return tensors if version == FORMAT else {_renamed(name): tensor for name, tensor in tensors.items()}
+
+
+def _renamed(name: str) -> str:
+    """Return the present name of a tensor of format 1."""
+    for old, new in FORMAT_1_NAMES.items():
+        if name.startswith(old):
+            return new + name.removeprefix(old)
+    return name
 
 
 def _check_sizes(path: Path, architecture: Architecture, tensors: dict[str, Tensor]) -> None:
@@ -540,7 +574,7 @@ def _check_sizes(path: Path, architecture: Architecture, tensors: dict[str, Tens
         if size is not None and size > weights:
             needed = f"weights for the architecture of {MANIFEST}, whose {name} is larger than the file"
             raise corrupt_file(str(path), f"{weights} weights in {len(tensors)} tensors", needed)
-    last = f"encoder.onward.{architecture.layers - 1}."
+    last = f"encoder.forward_layers.{architecture.layers - 1}."
     if not any(name.startswith(last) for name in tensors):
         raise corrupt_file(
             str(path), f"no tensor '{last}...'", f"the {architecture.layers} layers of the architecture in {MANIFEST}"

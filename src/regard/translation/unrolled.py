@@ -1,9 +1,11 @@
-"""All steps of a decoder with an additive score, one head and gated units as one differentiable function (eq. 13).
+"""All decoder steps of known targets as one autograd function: the additive score, one head, gated units (eq. 13).
 
-Two things make it faster than a loop over `attend`. What does not depend on the step before is taken out of the loop:
-the gradient of each matrix is one product over all steps, not a sum of small ones. And on a GPU each step is a few
-kernels in either direction: the products, attention, the gated unit. The loop in `Decoder.unroll` is the
-specification, and tests judge this by it.
+`Decoder.unroll` uses it in training. It is faster than a loop over `Decoder.step` for two reasons. The gradient of each
+matrix is one product over all steps instead of a sum of small products. And on a GPU each operation of a step is one
+Triton kernel (`unrolled_triton`). The loop over `Decoder.step` is the specification that the tests compare with.
+
+Shapes: rows are sentences, keys are source words, hidden is the size of the additive score, dim that of the
+annotations, and size that of the state.
 """
 
 from collections.abc import Sequence
@@ -20,16 +22,19 @@ from regard.backends.base import full_precision
 from regard.checks import accumulation_dtype
 
 HAS_TRITON = find_spec("triton") is not None
-LONGEST = 512  # source words whose scores a program of the kernels holds
+MAX_KEYS = 512  # source words of a sentence that one program of the Triton kernels holds
+OPS = {"torch": __name__, "triton": "regard.translation.unrolled_triton"}
 
 
-class Weights(NamedTuple):
-    """The matrices that act inside the loop.
+class StepWeights(NamedTuple):
+    """The matrices that act on states and contexts; of the conditional cell, the last three are the second unit's.
 
-    query: W_q of eq. 12, (hidden, size). score: w of eq. 12, (hidden). context: the context's share of the gates,
-    (3 size, dim). recurrent: the state's share of the gates, (3 size, size), and its bias, (3 size).
-
-    Of the conditional cell, context and recurrent are the second unit's.
+    Attributes:
+        query: W_q of eq. 12, (hidden, size).
+        score: w of eq. 12, (hidden).
+        context: The context's share of the gates, (3 size, dim).
+        recurrent: The state's share of the gates, (3 size, size).
+        recurrent_bias: Its bias, (3 size).
     """
 
     query: Tensor
@@ -39,11 +44,13 @@ class Weights(NamedTuple):
     recurrent_bias: Tensor
 
 
-class Conditional(NamedTuple):
-    """What the conditional cell has beyond that.
+class ConditionalWeights(NamedTuple):
+    """The further weights of the conditional cell.
 
-    context_bias: of the second unit's gates, whose only input is the context, (3 size). first, first_bias: the state's
-    share of the first unit's gates, (3 size, size) and (3 size).
+    Attributes:
+        context_bias: The bias of the second unit's gates, whose only input is the context, (3 size).
+        first: The state's share of the first unit's gates, (3 size, size).
+        first_bias: Its bias, (3 size).
     """
 
     context_bias: Tensor
@@ -52,79 +59,83 @@ class Conditional(NamedTuple):
 
 
 def unroll(
-    words: Tensor,
-    first: Tensor,
+    input_gates: Tensor,
+    initial: Tensor,
     key: Tensor,
     value: Tensor,
-    real: Tensor,
-    weights: Weights,
-    conditional: Conditional | None = None,
-    parts: str = "auto",
+    is_token: Tensor,
+    weights: StepWeights,
+    conditional: ConditionalWeights | None = None,
+    ops: str = "auto",
 ) -> tuple[Tensor, Tensor]:
-    """The states s_i (batch, target, size) and the contexts c_i (batch, target, dim) of all steps.
+    """Compute the states s_i and the contexts c_i of all steps.
 
     Args:
-        words: (batch, target, 3 size), the previous words' share of the gates, with its bias.
-        first: s_0, (batch, size).
-        key: the projected annotations, (batch, source, hidden).
-        value: the annotations, (batch, source, dim).
-        real: bool (batch, source), False at padding.
-        weights: the matrices.
-        conditional: those of the conditional cell; without them it is eq. 13.
-        parts: what computes the parts of a step: "equations", "kernels", or "auto": kernels on a GPU.
+        input_gates: The previous words' share of the gates, bias included, (batch, target, 3 size).
+        initial: s_0, (batch, size).
+        key: The projected annotations, (batch, source, hidden).
+        value: The annotations, (batch, source, dim).
+        is_token: bool (batch, source), False at padding.
+        weights: The matrices of a step.
+        conditional: The further matrices of the conditional cell; None for eq. 13.
+        ops: What computes a step: "torch", "triton", or "auto" for Triton on a GPU in float32.
+
+    Returns:
+        The states (batch, target, size) and the contexts (batch, target, dim).
     """
-    dtype = accumulation_dtype(first.dtype)
-    words, first, key, value = (tensor.to(dtype) for tensor in (words, first, key, value))
-    chosen = _choose(parts, key)
-    bias = torch.zeros(real.shape, dtype=value.dtype, device=value.device).masked_fill_(~real, float("-inf"))
+    dtype = accumulation_dtype(initial.dtype)
+    input_gates, initial, key, value = (tensor.to(dtype) for tensor in (input_gates, initial, key, value))
+    module = _choose_ops(ops, key)
+    bias = torch.zeros(is_token.shape, dtype=value.dtype, device=value.device).masked_fill_(~is_token, float("-inf"))
     with full_precision(value.device):
-        states, contexts = _Unrolled.apply(chosen, bias, words, first, key, value, *weights, *(conditional or ()))
+        states, contexts = _Unrolled.apply(
+            module, bias, input_gates, initial, key, value, *weights, *(conditional or ())
+        )
     return states.transpose(0, 1), contexts.transpose(0, 1)
 
 
-def _choose(parts: str, key: Tensor) -> ModuleType:
-    """The module whose functions are the parts of a step."""
-    if parts == "auto":
-        fits = key.device.type == "cuda" and key.dtype == torch.float32 and key.shape[1] <= LONGEST
-        parts = "kernels" if fits and HAS_TRITON else "equations"
-    modules = {"equations": "regard.translation.unrolled", "kernels": "regard.translation.unrolled_triton"}
-    return import_module(modules[parts])
+def _choose_ops(ops: str, key: Tensor) -> ModuleType:
+    """Return the module with the four operations of a step."""
+    if ops == "auto":
+        fits = key.device.type == "cuda" and key.dtype == torch.float32 and key.shape[1] <= MAX_KEYS
+        ops = "triton" if fits and HAS_TRITON else "torch"
+    return import_module(OPS[ops])
 
 
 class _Unrolled(torch.autograd.Function):
-    """Buffers are (target, batch, …): a step reads and writes rows that lie together.
+    """The loop over the steps. Buffers are (target, batch, ...), so that each step has contiguous rows.
 
-    asking: the states that ask. They are those before each step (eq. 13), or the conditional cell's in between.
+    queries: the previous states (eq. 13) or, for the conditional cell, the intermediate states.
     """
 
     @staticmethod
-    def forward(ctx, parts, bias, words, first, key, value, *matrices):
+    def forward(ctx, ops, bias, input_gates, initial, key, value, *matrices):
         w, cell = _named(matrices)
-        target, (batch, size), hidden, dim = words.shape[1], first.shape, key.shape[-1], value.shape[-1]
-        states = words.new_empty(target + 1, batch, size)
-        between = words.new_empty(target, batch, size)
-        contexts = words.new_empty(target, batch, dim)
-        alphas = words.new_empty(target, *bias.shape)
-        states[0] = first
-        # The state that asks also moves the gates: both are products with it, taken at once.
-        both = torch.cat((w.query, w.recurrent)).t()
-        both_bias = torch.cat((w.recurrent_bias.new_zeros(hidden), w.recurrent_bias))
-        queries, kept, kept_first = [], [], []
+        target, (batch, size), hidden, dim = input_gates.shape[1], initial.shape, key.shape[-1], value.shape[-1]
+        states = input_gates.new_empty(target + 1, batch, size)
+        between = input_gates.new_empty(target, batch, size)
+        contexts = input_gates.new_empty(target, batch, dim)
+        alphas = input_gates.new_empty(target, *bias.shape)
+        states[0] = initial
+        # The query also enters the gates: W_q q and the recurrent share are one product.
+        query_and_recurrent = torch.cat((w.query, w.recurrent)).t()
+        projection_bias = torch.cat((w.recurrent_bias.new_zeros(hidden), w.recurrent_bias))
+        projections, saved, saved_first = [], [], []
         for step in range(target):
-            asking, given = states[step], words[:, step]
+            query, gates = states[step], input_gates[:, step]
             if cell is not None:
-                recurrent = torch.addmm(cell.first_bias, asking, cell.first.t())
-                kept_first.append(parts.gru(given, None, recurrent, asking, between[step]))
-                asking = between[step]
-            asked = torch.addmm(both_bias, asking, both)
-            parts.attend(asked[:, :hidden], key, w.score, bias, value, alphas[step], contexts[step])
+                recurrent = torch.addmm(cell.first_bias, query, cell.first.t())
+                saved_first.append(ops.gru(gates, None, recurrent, query, between[step]))
+                query = between[step]
+            projected = torch.addmm(projection_bias, query, query_and_recurrent)
+            ops.attend(projected[:, :hidden], key, w.score, bias, value, alphas[step], contexts[step])
             if cell is None:
-                share = torch.mm(contexts[step], w.context.t())
+                context_gates = torch.mm(contexts[step], w.context.t())
             else:
-                given, share = torch.addmm(cell.context_bias, contexts[step], w.context.t()), None
-            kept.append(parts.gru(given, share, asked[:, hidden:], asking, states[step + 1]))
-            queries.append(asked)
-        ctx.parts, ctx.queries, ctx.kept, ctx.kept_first = parts, queries, kept, kept_first
+                gates, context_gates = torch.addmm(cell.context_bias, contexts[step], w.context.t()), None
+            saved.append(ops.gru(gates, context_gates, projected[:, hidden:], query, states[step + 1]))
+            projections.append(projected)
+        ctx.ops, ctx.projections, ctx.saved, ctx.saved_first = ops, projections, saved, saved_first
         ctx.save_for_backward(states, between, contexts, alphas, key, value, *matrices)
         return states[1:], contexts
 
@@ -134,51 +145,53 @@ class _Unrolled(torch.autograd.Function):
         states, between, contexts, alphas, key, value, *matrices = ctx.saved_tensors
         w, cell = _named(matrices)
         (target, batch, dim), size, hidden = contexts.shape, states.shape[-1], key.shape[-1]
-        parts, both = ctx.parts, torch.cat((w.query, w.recurrent))
-        asking = states[:-1] if cell is None else between
+        ops, query_and_recurrent = ctx.ops, torch.cat((w.query, w.recurrent))
+        queries = states[:-1] if cell is None else between
         d_gates = states.new_empty(target, batch, 3 * size)
-        d_asked = states.new_empty(target, batch, hidden + 3 * size)
+        d_projected = states.new_empty(target, batch, hidden + 3 * size)
         d_context = states.new_empty(target, batch, dim)
         d_key, d_score = torch.zeros_like(key), states.new_zeros(batch, hidden)
-        d_state, straight = states.new_zeros(batch, size), states.new_empty(batch, size)
-        d_words = d_gates if cell is None else torch.empty_like(d_gates)
+        d_state, d_direct = states.new_zeros(batch, size), states.new_empty(batch, size)
+        d_input_gates = d_gates if cell is None else torch.empty_like(d_gates)
         d_recurrent = torch.empty_like(d_gates)
         for step in reversed(range(target)):
             d_state = d_state + d_states[step]
-            parts.gru_backward(
-                d_state, ctx.kept[step], asking[step], d_gates[step], d_asked[step, :, hidden:], straight
+            ops.gru_backward(
+                d_state, ctx.saved[step], queries[step], d_gates[step], d_projected[step, :, hidden:], d_direct
             )
             torch.addmm(d_contexts[step], d_gates[step], w.context, out=d_context[step])
-            parts.attend_backward(
-                *(d_context[step], alphas[step], ctx.queries[step][:, :hidden], key, w.score, value),
-                *(d_asked[step, :, :hidden], d_key, d_score),
+            ops.attend_backward(
+                *(d_context[step], alphas[step], ctx.projections[step][:, :hidden], key, w.score, value),
+                *(d_projected[step, :, :hidden], d_key, d_score),
             )
-            d_state = torch.addmm(straight, d_asked[step], both)
+            d_state = torch.addmm(d_direct, d_projected[step], query_and_recurrent)
             if cell is not None:
-                parts.gru_backward(
-                    d_state, ctx.kept_first[step], states[step], d_words[step], d_recurrent[step], straight
+                ops.gru_backward(
+                    d_state, ctx.saved_first[step], states[step], d_input_gates[step], d_recurrent[step], d_direct
                 )
-                d_state = torch.addmm(straight, d_recurrent[step], cell.first)
-        flat, flat_gates = d_asked.flatten(0, 1), d_gates.flatten(0, 1)
-        d_both = flat.t() @ asking.flatten(0, 1)
+                d_state = torch.addmm(d_direct, d_recurrent[step], cell.first)
+        flat, flat_gates = d_projected.flatten(0, 1), d_gates.flatten(0, 1)
+        d_query_and_recurrent = flat.t() @ queries.flatten(0, 1)
         d_value = torch.einsum("tbs,tbd->bsd", alphas, d_context)
-        d_w = Weights(
-            query=d_both[:hidden],
+        d_w = StepWeights(
+            query=d_query_and_recurrent[:hidden],
             score=d_score.sum(0),
             context=flat_gates.t() @ contexts.flatten(0, 1),
-            recurrent=d_both[hidden:],
+            recurrent=d_query_and_recurrent[hidden:],
             recurrent_bias=flat[:, hidden:].sum(0),
         )
         d_cell = ()
         if cell is not None:
             flat_first = d_recurrent.flatten(0, 1)
-            d_cell = Conditional(flat_gates.sum(0), flat_first.t() @ states[:-1].flatten(0, 1), flat_first.sum(0))
-        return None, None, d_words.transpose(0, 1), d_state, d_key, d_value, *d_w, *d_cell
+            d_cell = ConditionalWeights(
+                flat_gates.sum(0), flat_first.t() @ states[:-1].flatten(0, 1), flat_first.sum(0)
+            )
+        return None, None, d_input_gates.transpose(0, 1), d_state, d_key, d_value, *d_w, *d_cell
 
 
-def _named(matrices: Sequence[Tensor]) -> tuple[Weights, Conditional | None]:
-    count = len(Weights._fields)
-    return Weights(*matrices[:count]), Conditional(*matrices[count:]) if matrices[count:] else None
+def _named(matrices: Sequence[Tensor]) -> tuple[StepWeights, ConditionalWeights | None]:
+    count = len(StepWeights._fields)
+    return StepWeights(*matrices[:count]), ConditionalWeights(*matrices[count:]) if matrices[count:] else None
 
 
 def attend(
@@ -186,8 +199,14 @@ def attend(
 ) -> None:
     """alpha = softmax_j(w' tanh(q + k_j) + bias_j), c = sum_j alpha_j v_j (eq. 12 and 13).
 
-    query: (rows, hidden); key: (rows, keys, hidden); weight: (hidden); bias: (rows, keys), 0 or minus infinity;
-    value: (rows, keys, dim). Writes alpha (rows, keys) and context (rows, dim).
+    Args:
+        query: W_q s_{i-1}, (rows, hidden).
+        key: W_k h_j, (rows, keys, hidden).
+        weight: w, (hidden).
+        bias: 0, or minus infinity at padding, (rows, keys).
+        value: h_j, (rows, keys, dim).
+        alpha: Filled with the attention weights, (rows, keys).
+        context: Filled with the contexts, (rows, dim).
     """
     scores = torch.tanh(query[:, None] + key) @ weight
     torch.softmax(scores + bias, -1, out=alpha)
@@ -205,9 +224,20 @@ def attend_backward(
     d_key: Tensor,
     d_weight: Tensor,
 ) -> None:
-    """Write the gradient of the query; add those of the keys (rows, keys, hidden) and of w, row by row (rows, hidden).
+    """Write the gradient of the query, and add the gradients of the keys and of w.
 
-    The values' gradient, sum over steps of alpha times d_context, is one product after all steps.
+    The values' gradient, the sum over steps of alpha times d_context, is one product after all steps.
+
+    Args:
+        d_context: The gradient of the contexts, (rows, dim).
+        alpha: The attention weights, (rows, keys).
+        query: As in `attend`.
+        key: As in `attend`.
+        weight: As in `attend`.
+        value: As in `attend`.
+        d_query: Filled with the gradient of the query, (rows, hidden).
+        d_key: Increased by the gradient of the keys, (rows, keys, hidden).
+        d_weight: Increased by the gradient of w, separately for each row, (rows, hidden).
     """
     d_alpha = torch.bmm(value, d_context[..., None]).squeeze(-1)
     d_scores = alpha * (d_alpha - (alpha * d_alpha).sum(-1, keepdim=True))
@@ -219,13 +249,21 @@ def attend_backward(
     d_key += inner
 
 
-def gru(given: Tensor, more: Tensor | None, recurrent: Tensor, state: Tensor, out: Tensor) -> Tensor:
-    """The gated unit (arXiv 1409.0473, A.1.1): writes s_i to `out`, returns what its gradient needs, (4, …, size).
+def gru(input_gates: Tensor, context_gates: Tensor | None, recurrent: Tensor, state: Tensor, out: Tensor) -> Tensor:
+    """The gated unit (arXiv 1409.0473, appendix A.1.1): writes s_i to `out`, returns what its gradient needs.
 
-    given, more, recurrent: (…, 3 size), the shares of the gates: of the input, of more input, and of the state;
-    state, out: (…, size).
+    Args:
+        input_gates: The input's share of the gates, (..., 3 size).
+        context_gates: The context's share, if it is not part of the input's.
+        recurrent: The state's share, (..., 3 size).
+        state: s_{i-1}, (..., size).
+        out: Filled with s_i, (..., size).
+
+    Returns:
+        Reset gate, update gate, candidate and the candidate's share of the state, (4, ..., size).
     """
-    reset_in, update_in, new_in = (given if more is None else given + more).chunk(3, -1)
+    gates = input_gates if context_gates is None else input_gates + context_gates
+    reset_in, update_in, new_in = gates.chunk(3, -1)
     reset_h, update_h, new_h = recurrent.chunk(3, -1)
     reset = torch.sigmoid(reset_in + reset_h)
     update = torch.sigmoid(update_in + update_h)
@@ -235,13 +273,19 @@ def gru(given: Tensor, more: Tensor | None, recurrent: Tensor, state: Tensor, ou
 
 
 def gru_backward(
-    d_out: Tensor, kept: Tensor, state: Tensor, d_gates: Tensor, d_recurrent: Tensor, d_state: Tensor
+    d_out: Tensor, saved: Tensor, state: Tensor, d_gates: Tensor, d_recurrent: Tensor, d_direct: Tensor
 ) -> None:
-    """Write the gradients of the input's and the state's share of the gates, and what passes straight to the state.
+    """Write the gradients of `gru`.
 
-    d_out, d_state: (…, size); d_gates, d_recurrent: (…, 3 size).
+    Args:
+        d_out: The gradient of s_i, (..., size).
+        saved: The result of `gru`.
+        state: s_{i-1}, (..., size).
+        d_gates: Filled with the gradient of the input's share of the gates, (..., 3 size).
+        d_recurrent: Filled with the gradient of the state's share, (..., 3 size).
+        d_direct: Filled with the part of the gradient of s_{i-1} that does not pass the gates, (..., size).
     """
-    reset, update, new, new_h = kept
+    reset, update, new, new_h = saved
     size = state.shape[-1]
     d_new = d_out * (1 - update) * (1 - new * new)
     d_reset = d_new * new_h * reset * (1 - reset)
@@ -249,28 +293,36 @@ def gru_backward(
     torch.cat((d_reset, d_update, d_new), -1, out=d_gates)
     d_recurrent[..., : 2 * size] = d_gates[..., : 2 * size]
     torch.mul(d_new, reset, out=d_recurrent[..., 2 * size :])
-    torch.mul(d_out, update, out=d_state)
+    torch.mul(d_out, update, out=d_direct)
 
 
-def run_both(gates: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """The states of two layers that each read its own input from its first word on, starting from 0.
+def run_both_directions(gates: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Run both directions of an encoder layer of gated units in the same steps, which is faster on a CPU.
 
-    gates: (2, source, batch, 3 size), the words' share of the gates, with its bias. weight: (2, 3 size, size) and
-    bias: (2, 3 size), the state's share. Returns (2, source, batch, size).
+    Each direction reads its own input from the first word on and starts from 0. The gradients of the matrices are one
+    product over all steps.
+
+    Args:
+        gates: The words' share of the gates, bias included, (2, source, batch, 3 size).
+        weight: The state's share of the gates, (2, 3 size, size).
+        bias: Its bias, (2, 3 size).
+
+    Returns:
+        The states, (2, source, batch, size).
     """
-    return _Both.apply(gates, weight, bias)
+    return _BothDirections.apply(gates, weight, bias)
 
 
-class _Both(torch.autograd.Function):
+class _BothDirections(torch.autograd.Function):
     @staticmethod
     def forward(ctx, gates, weight, bias):
         _, source, batch, width = gates.shape
         states = gates.new_zeros(source + 1, 2, batch, width // 3)
-        kept = []
+        saved = []
         for step in range(source):
             recurrent = torch.baddbmm(bias[:, None], states[step], weight.mT)
-            kept.append(gru(gates[:, step], None, recurrent, states[step], states[step + 1]))
-        ctx.kept = kept
+            saved.append(gru(gates[:, step], None, recurrent, states[step], states[step + 1]))
+        ctx.saved = saved
         ctx.save_for_backward(states, weight)
         return states[1:].transpose(0, 1)
 
@@ -281,12 +333,12 @@ class _Both(torch.autograd.Function):
         source, _, batch, size = d_states.transpose(0, 1).shape
         d_gates = states.new_empty(source, 2, batch, 3 * size)
         d_recurrent = torch.empty_like(d_gates)
-        straight = states.new_empty(2, batch, size)
+        d_direct = states.new_empty(2, batch, size)
         d_state = d_states[:, -1]
         for step in reversed(range(source)):
-            gru_backward(d_state, ctx.kept[step], states[step], d_gates[step], d_recurrent[step], straight)
+            gru_backward(d_state, ctx.saved[step], states[step], d_gates[step], d_recurrent[step], d_direct)
             if step:
-                d_state = torch.baddbmm(straight, d_recurrent[step], weight) + d_states[:, step - 1]
+                d_state = torch.baddbmm(d_direct, d_recurrent[step], weight) + d_states[:, step - 1]
         by_direction = d_recurrent.transpose(0, 1).reshape(2, source * batch, 3 * size)
         before = states[:-1].transpose(0, 1).reshape(2, source * batch, size)
         return d_gates.transpose(0, 1), torch.bmm(by_direction.mT, before), by_direction.sum(1)

@@ -1,4 +1,4 @@
-"""The four operations of a decoder step as Triton kernels; `unrolled` states what they compute.
+"""The four operations of a decoder step as Triton kernels, for a GPU; `unrolled` states what they compute.
 
 Attention runs one program for each row of the batch, the gated unit one for each block of a row's state.
 """
@@ -13,7 +13,7 @@ from torch import Tensor
 # ruff: noqa: N803 - constants of a kernel are spelt as Triton's users spell them
 
 
-# A tile of keys x hidden holds this many numbers at most: more would not stay in registers.
+# The size of a tile of keys x hidden: a larger one would not stay in registers.
 TILE = 4096
 BLOCK = 256
 
@@ -21,7 +21,7 @@ BLOCK = 256
 def attend(
     query: Tensor, key: Tensor, weight: Tensor, bias: Tensor, value: Tensor, alpha: Tensor, context: Tensor
 ) -> None:
-    """`unrolled.attend`."""
+    """Compute `unrolled.attend`."""
     rows, keys, hidden = key.shape
     sizes = (keys, hidden, value.shape[-1])
     tensors = (query, query.stride(0), key, weight, bias, value, context, alpha)
@@ -39,30 +39,30 @@ def attend_backward(
     d_key: Tensor,
     d_weight: Tensor,
 ) -> None:
-    """`unrolled.attend_backward`."""
+    """Compute `unrolled.attend_backward`."""
     rows, keys, hidden = key.shape
     sizes = (keys, hidden, value.shape[-1])
-    given = (d_context, alpha, query, query.stride(0), key, weight, value)
+    read = (d_context, alpha, query, query.stride(0), key, weight, value)
     written = (d_query, d_query.stride(0), d_key, d_weight)
-    _launch(_attend_backward, (rows,), *given, *written, *sizes, **_blocks(keys))
+    _launch(_attend_backward, (rows,), *read, *written, *sizes, **_blocks(keys))
 
 
-def gru(given: Tensor, more: Tensor | None, recurrent: Tensor, state: Tensor, out: Tensor) -> Tensor:
-    """`unrolled.gru`."""
+def gru(input_gates: Tensor, context_gates: Tensor | None, recurrent: Tensor, state: Tensor, out: Tensor) -> Tensor:
+    """Compute `unrolled.gru`."""
     rows, size = state.shape
-    kept = torch.empty((4, rows, size), dtype=state.dtype, device=state.device)
-    added = given if more is None else more
-    tensors = (given, given.stride(0), added, recurrent, recurrent.stride(0), state, out, kept)
-    _launch(_gru, (rows, -(-size // BLOCK)), *tensors, rows, size, HAS_MORE=more is not None, BLOCK=BLOCK)
-    return kept
+    saved = torch.empty((4, rows, size), dtype=state.dtype, device=state.device)
+    second = input_gates if context_gates is None else context_gates
+    tensors = (input_gates, input_gates.stride(0), second, recurrent, recurrent.stride(0), state, out, saved)
+    _launch(_gru, (rows, -(-size // BLOCK)), *tensors, rows, size, HAS_CONTEXT=context_gates is not None, BLOCK=BLOCK)
+    return saved
 
 
 def gru_backward(
-    d_out: Tensor, kept: Tensor, state: Tensor, d_gates: Tensor, d_recurrent: Tensor, d_state: Tensor
+    d_out: Tensor, saved: Tensor, state: Tensor, d_gates: Tensor, d_recurrent: Tensor, d_direct: Tensor
 ) -> None:
-    """`unrolled.gru_backward`."""
+    """Compute `unrolled.gru_backward`."""
     rows, size = state.shape
-    tensors = (d_out, kept, state, d_gates, d_recurrent, d_recurrent.stride(0), d_state)
+    tensors = (d_out, saved, state, d_gates, d_recurrent, d_recurrent.stride(0), d_direct)
     _launch(_gru_backward, (rows, -(-size // BLOCK)), *tensors, rows, size, BLOCK=BLOCK)
 
 
@@ -154,27 +154,27 @@ def _attend_backward(
 
 @triton.jit
 def _gru(
-    given,
-    given_stride,
-    more,
+    input_gates,
+    gates_stride,
+    context_gates,
     recurrent,
     recurrent_stride,
     state,
     out,
-    kept,
+    saved,
     rows,
     size,
-    HAS_MORE: tl.constexpr,
+    HAS_CONTEXT: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64)
     i = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = i < size
-    x, h = given + row * given_stride + i, recurrent + row * recurrent_stride + i
+    x, h = input_gates + row * gates_stride + i, recurrent + row * recurrent_stride + i
     reset_in, update_in = tl.load(x, mask=inside), tl.load(x + size, mask=inside)
     new_in = tl.load(x + 2 * size, mask=inside)
-    if HAS_MORE:
-        c = more + row * 3 * size + i
+    if HAS_CONTEXT:
+        c = context_gates + row * 3 * size + i
         reset_in += tl.load(c, mask=inside)
         update_in += tl.load(c + size, mask=inside)
         new_in += tl.load(c + 2 * size, mask=inside)
@@ -186,15 +186,15 @@ def _gru(
     before = tl.load(state + place, mask=inside)
     tl.store(out + place, new + update * (before - new), mask=inside)
     plane = rows * size
-    tl.store(kept + place, reset, mask=inside)
-    tl.store(kept + plane + place, update, mask=inside)
-    tl.store(kept + 2 * plane + place, new, mask=inside)
-    tl.store(kept + 3 * plane + place, new_h, mask=inside)
+    tl.store(saved + place, reset, mask=inside)
+    tl.store(saved + plane + place, update, mask=inside)
+    tl.store(saved + 2 * plane + place, new, mask=inside)
+    tl.store(saved + 3 * plane + place, new_h, mask=inside)
 
 
 @triton.jit
 def _gru_backward(
-    d_out, kept, state, d_gates, d_recurrent, d_recurrent_stride, d_state, rows, size, BLOCK: tl.constexpr
+    d_out, saved, state, d_gates, d_recurrent, d_recurrent_stride, d_direct, rows, size, BLOCK: tl.constexpr
 ):
     row = tl.program_id(0).to(tl.int64)
     i = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -202,10 +202,10 @@ def _gru_backward(
     place = row * size + i
     plane = rows * size
     d_o = tl.load(d_out + place, mask=inside)
-    reset = tl.load(kept + place, mask=inside)
-    update = tl.load(kept + plane + place, mask=inside)
-    new = tl.load(kept + 2 * plane + place, mask=inside)
-    new_h = tl.load(kept + 3 * plane + place, mask=inside)
+    reset = tl.load(saved + place, mask=inside)
+    update = tl.load(saved + plane + place, mask=inside)
+    new = tl.load(saved + 2 * plane + place, mask=inside)
+    new_h = tl.load(saved + 3 * plane + place, mask=inside)
     d_new = d_o * (1.0 - update) * (1.0 - new * new)
     d_reset = d_new * new_h * reset * (1.0 - reset)
     d_update = d_o * (tl.load(state + place, mask=inside) - new) * update * (1.0 - update)
@@ -216,4 +216,4 @@ def _gru_backward(
     tl.store(h, d_reset, mask=inside)
     tl.store(h + size, d_update, mask=inside)
     tl.store(h + 2 * size, d_new * reset, mask=inside)
-    tl.store(d_state + place, d_o * update, mask=inside)
+    tl.store(d_direct + place, d_o * update, mask=inside)
