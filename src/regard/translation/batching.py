@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import RegardError
-from regard.translation.dataset import Example, Pair
+from regard.translation.dataset import Pair
 from regard.translation.recipe import Recipe
 from regard.translation.vocabulary import BEGIN, END, PAD, Vocabulary
 
@@ -148,7 +148,7 @@ class TrainingTokens:
     left_out: how many pairs are too long. target_per_source: the largest ratio of a pair's tokens, END counted.
     """
 
-    pairs: Sequence[Pair | Example]
+    pairs: Sequence[Pair]
     source_vocabulary: Vocabulary
     target_vocabulary: Vocabulary
     recipe: Recipe

@@ -19,7 +19,7 @@ from regard.checks import accumulation_dtype
 from regard.errors import RegardError
 from regard.translation import accelerator, checkpoint
 from regard.translation.accelerator import CudaGraphUpdate, Processes, matmul_precision
-from regard.translation.alignment import UNIFORM, flatness
+from regard.translation.alignment import UNIFORM, normalized_entropy
 from regard.translation.batching import Batch, TrainingTokens, make_batch, plan, tensors_of
 from regard.translation.checkpoint import (
     StopSignals,
@@ -29,8 +29,8 @@ from regard.translation.checkpoint import (
     run_fingerprint,
     writing_file,
 )
-from regard.translation.dataset import Corpus, Example, Pair, learn_vocabularies
-from regard.translation.metrics import exact_share, short_bleu
+from regard.translation.dataset import Corpus, Pair, learn_vocabularies
+from regard.translation.metrics import effective_bleu, exact_match
 from regard.translation.model import EncoderDecoder
 from regard.translation.model_folder import TrainedModel
 from regard.translation.monitoring import (
@@ -346,30 +346,32 @@ class Validated:
     shown: Translation
 
 
-def validate(loaded: TrainedModel, pairs: Sequence[Pair | Example], tokenize: str) -> Validated:
+def validate(loaded: TrainedModel, pairs: Sequence[Pair], tokenize: str) -> Validated:
     """Translate the validation pairs greedily."""
     loss = cross_entropy(loaded, pairs)
     check_loss(loss, "validation")  # the weights of the last update, whose loss no training pair has shown
     found = _translate(loaded, pairs, beams=1, nbest=1)
     targets = [normalise(pair.target) for pair in pairs]
     texts = [one.text for one in found]
-    flat = [flatness(one.weights) for one in found[:LOOKED_AT] if one.weights is not None and len(one.weights)]
+    flat = [
+        normalized_entropy(one.weights) for one in found[:LOOKED_AT] if one.weights is not None and len(one.weights)
+    ]
     return Validated(
-        bleu=short_bleu(texts, targets, tokenize),
-        exact=100 * exact_share(texts, targets),
+        bleu=effective_bleu(texts, targets, tokenize),
+        exact=100 * exact_match(texts, targets),
         loss=loss,
         flatness=sum(flat) / len(flat) if flat else None,
         shown=show(loaded, pairs),
     )
 
 
-def show(loaded: TrainedModel, pairs: Sequence[Pair | Example]) -> Translation:
+def show(loaded: TrainedModel, pairs: Sequence[Pair]) -> Translation:
     """One validation pair as the model sees it: the same one and the same words each time, so that pictures compare."""
     longest = max(pairs[:LOOKED_AT], key=lambda pair: len(pair.source))
     return Translator([loaded]).force([longest.source], [longest.target])[0]
 
 
-def best_length_penalty(loaded: TrainedModel, pairs: Sequence[Pair | Example], tokenize: str, beams: int = 5) -> float:
+def best_length_penalty(loaded: TrainedModel, pairs: Sequence[Pair], tokenize: str, beams: int = 5) -> float:
     """The strength whose ranking of the n best translations has the highest BLEU; the weakest of equals."""
     found = _translate(loaded, pairs, beams=beams, nbest=beams)
     targets = [normalise(pair.target) for pair in pairs]
@@ -377,11 +379,11 @@ def best_length_penalty(loaded: TrainedModel, pairs: Sequence[Pair | Example], t
     def ranked(strength: float) -> list[str]:
         return [_best(one, strength).text for one in found]
 
-    return max(STRENGTHS, key=lambda strength: (short_bleu(ranked(strength), targets, tokenize), -strength))
+    return max(STRENGTHS, key=lambda strength: (effective_bleu(ranked(strength), targets, tokenize), -strength))
 
 
 @torch.inference_mode()
-def cross_entropy(loaded: TrainedModel, pairs: Sequence[Pair | Example]) -> float:
+def cross_entropy(loaded: TrainedModel, pairs: Sequence[Pair]) -> float:
     """-log p of a token of the targets, END included, in nats: the mean over all of them."""
     device = next(loaded.model.parameters()).device
     sources = loaded.source_vocabulary.encode_all([pair.source for pair in pairs])
@@ -403,7 +405,7 @@ def _best(one: Translation, strength: float) -> Translation:
     return max((one, *one.others), key=rank)
 
 
-def _translate(loaded: TrainedModel, pairs: Sequence[Pair | Example], beams: int, nbest: int) -> list[Translation]:
+def _translate(loaded: TrainedModel, pairs: Sequence[Pair], beams: int, nbest: int) -> list[Translation]:
     device = next(loaded.model.parameters()).device
     translator = Translator([loaded])
     sources = [pair.source for pair in pairs]
