@@ -82,7 +82,7 @@ def test_every_name_of_a_recipe_is_a_flag_with_its_help(capsys):
         for entry in fields(table):
             assert f"--{entry.name.replace('_', '-')} " in printed
     assert "interrupted, the same command goes on from the" in printed
-    assert "the width of word vectors." in printed
+    assert "The size of word vectors." in printed
 
 
 @pytest.mark.parametrize(

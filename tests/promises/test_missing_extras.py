@@ -14,7 +14,11 @@ FEATURES: dict[str, tuple[tuple[str, ...], str, str]] = {
     "distance": ((), "", CORE.format(score="gaussian", more=', backend="blocked"')),
     "layer": ((), "", "import regard, torch; regard.MultiHeadAttention(4, 2)(torch.randn(1, 3, 4))"),
     "sums": ((), "", "from regard.regression.sums import pool"),
-    "characters": ((), "", "from regard.translation.vocabulary import learn; learn('characters', ['ab'])"),
+    "characters": (
+        (),
+        "",
+        "from regard.translation.vocabulary import learn_vocabulary; learn_vocabulary('characters', ['ab'])",
+    ),
     "lists": ((), "", "from regard.translation.corpora import built_in; built_in('lists', train=2, valid=1, test=1)"),
     "model": ((), "", "from regard.translation import Translator, Architecture, EncoderDecoder"),
     "kernels": (("triton",), "regard[gpu]", CORE.format(score="gaussian", more=', backend="triton"')),
@@ -32,7 +36,7 @@ FEATURES: dict[str, tuple[tuple[str, ...], str, str]] = {
     "subwords": (
         ("sentencepiece",),
         "regard[translation]",
-        "from regard.translation.vocabulary import learn; learn('bpe', ['ab cd abcd'] * 3)",
+        "from regard.translation.vocabulary import learn_vocabulary; learn_vocabulary('bpe', ['ab cd abcd'] * 3)",
     ),
     "folder": (
         ("safetensors",),

@@ -3,7 +3,7 @@
 import torch
 
 from regard.translation.model import Architecture, EncoderDecoder
-from regard.translation.vocabulary import BEGIN, COUNT, END, PAD
+from regard.translation.vocabulary import BEGIN, END, NUM_SPECIAL, PAD
 
 SIZES = {"embedding": 5, "hidden": 7, "attention_dim": 11}
 DROPPED = {"embedding_dropout": 0.0, "state_dropout": 0.0, "readout_dropout": 0.0}
@@ -26,8 +26,8 @@ def make_batch(source_lengths=(4, 1, 6), target_lengths=(3, 5, 2), seed=1):
     previous = torch.full((len(target_lengths), max(target_lengths)), PAD)
     target = previous.clone()
     for row, (read, written) in enumerate(zip(source_lengths, target_lengths, strict=True)):
-        source[row, :read] = torch.randint(COUNT, SOURCE_SIZE, (read,), generator=draw)
-        words = torch.randint(COUNT, TARGET_SIZE, (written,), generator=draw)
+        source[row, :read] = torch.randint(NUM_SPECIAL, SOURCE_SIZE, (read,), generator=draw)
+        words = torch.randint(NUM_SPECIAL, TARGET_SIZE, (written,), generator=draw)
         source[row, read - 1] = words[-1] = END
         target[row, :written] = words
         previous[row, 0], previous[row, 1:written] = BEGIN, words[:-1]

@@ -25,7 +25,7 @@ from regard.translation.alignment import (
 from regard.translation.corpora import Span
 from regard.translation.dataset import Example
 from regard.translation.translator import Sentence, Translation
-from regard.translation.vocabulary import learn
+from regard.translation.vocabulary import learn_vocabulary
 
 WEIGHTS = torch.tensor([[0.1, 0.7, 0.1], [0.4, 0.4, 0.1], [0.1, 0.1, 0.1]])
 
@@ -40,8 +40,8 @@ def test_from_tokens_merges_and_leaves_the_end_visible():
         weights.requires_grad_(),
         source_words=["a", "house"],
         target_words=["Haus"],
-        source_word_of_each=[0, 1, 1],
-        target_word_of_each=[0, 0],
+        source_word_indices=[0, 1, 1],
+        target_word_indices=[0, 0],
     )
     assert made.weights[0].tolist() == pytest.approx([0.3, 0.5], abs=1e-3)
     assert made.unaligned.tolist() == pytest.approx([0.2], abs=1e-3)
@@ -306,7 +306,7 @@ def test_bad_arguments_of_spans_are_named(weights, target, source, argument, wor
         mass_on_spans(weights, target, source, TRUTH)
 
 
-WORDS = learn("words", ["one two 1 2 and"])
+WORDS = learn_vocabulary("words", ["one two 1 2 and"])
 
 
 def sentence(text):

@@ -18,7 +18,7 @@ from regard.errors import RegardError
 from regard.translation import checkpoint
 from regard.translation.checkpoint import LOCK_NAME, check_same_run, folder_lock, run_fingerprint, writing_file
 from regard.translation.dataset import Corpus, Pair
-from regard.translation.model_folder import Loaded
+from regard.translation.model_folder import TrainedModel
 from regard.translation.recipe import Recipe
 
 
@@ -192,7 +192,7 @@ OTHER = Corpus("toy", (Pair("a", "b"),), (Pair("c", "e"),))
 
 
 def beginning(seed):
-    return Loaded(make_model(seed=seed), None, None, {})
+    return TrainedModel(make_model(seed=seed), None, None, {})
 
 
 IDENTITY = run_fingerprint(Recipe(), CORPUS, beginning(0), 1)

@@ -100,7 +100,7 @@ def test_a_selected_memory_is_that_of_the_chosen_sentences(name):
     context = context_of(name)
     rows, query = torch.tensor([2, 0]), torch.randn(2, 1, 8)
     state = DecoderState((torch.zeros(3, 1, 8),), context.remember(ANNOTATIONS, REAL))
-    chosen = context.read(query, state.keep(rows).memory)
+    chosen = context.read(query, state.select(rows).memory)
     anew = context.read(query, context.remember(ANNOTATIONS[rows], REAL[rows]))
     torch.testing.assert_close(chosen, anew)
 
@@ -249,7 +249,7 @@ def test_kept_sentences_go_on_as_if_they_were_alone():
     source, lengths, previous, _ = make_batch()
     state = model.step(previous[:, :1], model.start(source, lengths)).state
     rows = torch.tensor([2, 0])
-    kept = model.step(previous[rows, 1:2], state.keep(rows))
+    kept = model.step(previous[rows, 1:2], state.select(rows))
     whole = model.step(previous[:, 1:2], state)
     torch.testing.assert_close(kept.log_probabilities, whole.log_probabilities[rows])
     torch.testing.assert_close(kept.weights, whole.weights[rows])

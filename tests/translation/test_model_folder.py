@@ -24,16 +24,15 @@ from regard.translation import Translator, model_folder
 from regard.translation.model import SCORES, Architecture
 from regard.translation.model_folder import (
     FORMAT,
-    FileFacts,
-    Page,
-    VocabularyFacts,
-    incoming,
-    load,
-    names_of_each,
-    save,
+    FileInfo,
+    Manifest,
+    TrainedModel,
+    VocabularyInfo,
+    shared_tensor_names,
+    staged_path,
     vocabulary_files,
 )
-from regard.translation.vocabulary import learn
+from regard.translation.vocabulary import learn_vocabulary
 
 
 def test_a_joint_vocabulary_is_one_file():
@@ -42,29 +41,29 @@ def test_a_joint_vocabulary_is_one_file():
 
 
 def test_a_file_waits_beside_the_one_it_replaces():
-    assert incoming(Path("model") / "model.json") == Path("model") / "model.json.incoming"
+    assert staged_path(Path("model") / "model.json") == Path("model") / "model.json.incoming"
 
 
 def test_a_joint_and_tied_model_has_one_table_of_words():
     model = random_model(joint=True, tied=True).model
-    names = names_of_each(model)
+    names = shared_tensor_names(model)
     assert ["source_embedding.weight", "target_embedding.weight", "output.weight"] in names
     assert sorted(name for each in names for name in each) == sorted(model.state_dict())
     assert len(names) == len(list(model.parameters()))
 
 
 def test_a_model_that_shares_nothing_has_one_name_for_each():
-    assert all(len(names) == 1 for names in names_of_each(random_model().model))
+    assert all(len(names) == 1 for names in shared_tensor_names(random_model().model))
 
 
-PAGE = Page(
+PAGE = Manifest(
     regard="0.1.0",
     architecture=Architecture(hidden=8),
-    vocabularies={"source.vocabulary": VocabularyFacts("bpe", 40), "target.vocabulary": VocabularyFacts("words", 4)},
+    vocabularies={"source.vocabulary": VocabularyInfo("bpe", 40), "target.vocabulary": VocabularyInfo("words", 4)},
     files={
-        name: FileFacts.of(name.encode()) for name in ("model.safetensors", "source.vocabulary", "target.vocabulary")
+        name: FileInfo.of(name.encode()) for name in ("model.safetensors", "source.vocabulary", "target.vocabulary")
     },
-    facts={"corpus": "Grüße", "length_penalty": 0.6, "recipe": {"epochs": [1, 2]}},
+    metadata={"corpus": "Grüße", "length_penalty": 0.6, "recipe": {"epochs": [1, 2]}},
 )
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -87,8 +86,8 @@ def forged(**changes):
 
 
 def test_what_was_written_is_read():
-    assert Page.from_bytes(PAGE.to_bytes(), "here") == PAGE
-    assert Page.from_bytes(forged(), "here") == PAGE
+    assert Manifest.from_bytes(PAGE.to_bytes(), "here") == PAGE
+    assert Manifest.from_bytes(forged(), "here") == PAGE
 
 
 @given(st.data())
@@ -100,18 +99,18 @@ def test_a_flipped_or_cut_page_is_refused(data):
     else:
         written = written[:place]
     with pytest.raises(RegardError, match=r"^here"):  # not `refuses`: each draw has a text of its own
-        Page.from_bytes(bytes(written), "here")
+        Manifest.from_bytes(bytes(written), "here")
 
 
 @given(st.sampled_from(["format", "regard", "architecture", "vocabularies", "files", "facts"]), JSON)
 def test_no_field_is_believed(field, value):
     try:
-        page = Page.from_bytes(forged(**{field: value}), "here")
+        page = Manifest.from_bytes(forged(**{field: value}), "here")
     except RegardError:
         return
     assert field in {"regard", "facts", "architecture"} or value == FORMAT
     assert field != "regard" or page.regard == value
-    assert field != "facts" or page.facts == value
+    assert field != "facts" or page.metadata == value
     assert field != "architecture" or page.architecture == Architecture(**value)
 
 
@@ -119,7 +118,7 @@ def test_no_field_is_believed(field, value):
     ("changes", "argument", "word"),
     [
         ({"format": 3}, "here", "a model folder of format 3"),
-        ({"format": 10**3000}, "here", "format beyond counting"),
+        ({"format": 10**3000}, "here", "format above 999999999"),
         ({"format": True}, "here", "no format number"),
         ({"format": ...}, "here", "no format number"),
         ({"facts": ...}, "here", "missing or too many: 'facts'"),
@@ -160,7 +159,7 @@ def test_no_field_is_believed(field, value):
 )
 def test_each_field_is_named(changes, argument, word):
     with refuses(argument, word):
-        Page.from_bytes(forged(**changes), "here")
+        Manifest.from_bytes(forged(**changes), "here")
 
 
 @pytest.mark.parametrize(
@@ -169,25 +168,25 @@ def test_each_field_is_named(changes, argument, word):
 )
 def test_other_data_are_refused(data):
     with refuses("here"):
-        Page.from_bytes(data, "here")
+        Manifest.from_bytes(data, "here")
 
 
 def test_what_json_could_say_but_we_would_not_write_is_refused():
     for fact in (b"NaN", b'"\\ud800"', b"[" * 3000 + b"]" * 3000):
         with refuses("here"):
-            Page.from_bytes(PAGE.to_bytes().replace(b"0.6", fact), "here")
+            Manifest.from_bytes(PAGE.to_bytes().replace(b"0.6", fact), "here")
 
 
 def test_a_younger_field_of_the_architecture_has_its_default():
     architecture = json.loads(PAGE.to_bytes())["architecture"]
     del architecture["heads"]
-    assert Page.from_bytes(forged(architecture=architecture), "here") == PAGE
+    assert Manifest.from_bytes(forged(architecture=architecture), "here") == PAGE
 
 
 @pytest.mark.parametrize("fact", [float("nan"), {1, 2}, b"bytes", "\ud800"])
 def test_facts_that_json_cannot_say_are_refused(fact):
-    page = Page(PAGE.regard, PAGE.architecture, PAGE.vocabularies, PAGE.files, {"fact": fact})
-    with refuses("facts", "something", "cannot", "JSON"):
+    page = Manifest(PAGE.regard, PAGE.architecture, PAGE.vocabularies, PAGE.files, {"fact": fact})
+    with refuses("metadata", "JSON does not have"):
         page.to_bytes()
 
 
@@ -237,12 +236,12 @@ def test_a_cut_at_any_moment_leaves_a_whole_model(tmp_path, monkeypatch, joint):
                 complete = left[0] > 0
             except PowerCutError:
                 complete = False
-        found = load(folder)
-        expected = new if found.facts else old
+        found = TrainedModel.load(folder)
+        expected = new if found.metadata else old
         assert same(weights(found.model), weights(expected.model))
-        seen.add(bool(found.facts))
+        seen.add(bool(found.metadata))
         save_model(folder, third)  # whatever was left behind is no obstacle
-        assert same(weights(load(folder).model), weights(third.model))
+        assert same(weights(TrainedModel.load(folder).model), weights(third.model))
         assert not list(folder.glob("*.incoming"))
         if complete:
             break
@@ -260,7 +259,7 @@ def test_two_cuts_in_a_row_leave_a_whole_model(tmp_path, monkeypatch):
                     cut_after(patch, count, PowerCutError())
                     with suppress(PowerCutError):
                         save_model(folder, model)
-            found = weights(load(folder).model)
+            found = weights(TrainedModel.load(folder).model)
             assert any(same(found, weights(one.model)) for one in (old, new, third))
 
 
@@ -271,7 +270,7 @@ def test_a_full_disk_is_a_clear_error_and_the_old_model_survives(tmp_path, monke
         cut_after(patch, 2, OSError(errno.ENOSPC, "No space left on device"))
         with refuses("folder", "device", "loaded", "space"):
             save_model(folder, random_model(2))
-    assert same(weights(load(folder).model), weights(old.model))
+    assert same(weights(TrainedModel.load(folder).model), weights(old.model))
 
 
 def test_a_shared_tensor_is_stored_once(tmp_path):
@@ -298,7 +297,7 @@ def test_other_files_of_the_folder_are_left_alone_and_old_vocabularies_go(tmp_pa
 
 def test_the_same_model_is_the_same_folder(tmp_path):
     for name in ("one", "two"):
-        save_model(tmp_path / name, random_model(5, facts={"corpus": "toy"}))
+        save_model(tmp_path / name, random_model(5, metadata={"corpus": "toy"}))
     for path in (tmp_path / "one").iterdir():
         assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
     assert json.loads((tmp_path / "one" / "model.json").read_text())["facts"] == {"corpus": "toy"}
@@ -306,25 +305,25 @@ def test_the_same_model_is_the_same_folder(tmp_path):
 
 def test_what_cannot_be_saved_is_refused_before_anything_is_written(tmp_path):
     one, joint = random_model(), random_model(joint=True)
-    words = learn("characters", ["abcdefgh"])
+    words = learn_vocabulary("characters", ["abcdefgh"])
     model, source, target = one.model, one.source_vocabulary, one.target_vocabulary
     folder = tmp_path / "model"
     with refuses("source_vocabulary", f"{len(words)} ids", f"needed {len(source)}"):
-        save(folder, model, words, target, {})
+        TrainedModel(model, words, target, {}).save(folder)
     with refuses("target_vocabulary", f"{len(words)} ids"):
-        save(folder, model, source, words, {})
-    other = learn("characters", ["vwxyz"])
+        TrainedModel(model, source, words, {}).save(folder)
+    other = learn_vocabulary("characters", ["vwxyz"])
     with refuses("target_vocabulary", "vocabulary", "another", "source"):
-        save(folder, joint.model, joint.source_vocabulary, other, {})
-    with refuses("facts", "something", "cannot", "JSON"):
-        save(folder, model, source, target, {"loss": torch.ones(1)})
+        TrainedModel(joint.model, joint.source_vocabulary, other, {}).save(folder)
+    with refuses("metadata", "JSON does not have"):
+        TrainedModel(model, source, target, {"loss": torch.ones(1)}).save(folder)
     with refuses("model", "torch.float64", "torch.float32"):
-        save(folder, random_model().model.double(), source, target, {})
+        TrainedModel(random_model().model.double(), source, target, {}).save(folder)
     assert not folder.exists()
     taken = tmp_path / "taken"
     taken.touch()
     with refuses("folder", "exists", "taken", "File"):
-        save(taken, model, source, target, {})
+        TrainedModel(model, source, target, {}).save(taken)
 
 
 CHOICES = [
@@ -340,7 +339,7 @@ FILES = ("model.json", "model.safetensors", "source.vocabulary", "target.vocabul
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    return save_model(tmp_path_factory.mktemp("model"), random_model(facts={"length_penalty": 0.5}))
+    return save_model(tmp_path_factory.mktemp("model"), random_model(metadata={"length_penalty": 0.5}))
 
 
 @pytest.fixture
@@ -350,18 +349,18 @@ def folder(saved, tmp_path):
 
 def forge(folder, *, tensors=None, architecture=None, vocabularies=None, contents=()):
     """Change a model and make its page agree: what a careful forger would do."""
-    page = Page.from_bytes((folder / "model.json").read_bytes(), "")
+    page = Manifest.from_bytes((folder / "model.json").read_bytes(), "")
     files = {name: (folder / name).read_bytes() for name in page.files} | dict(contents)
     if tensors is not None:
         files["model.safetensors"] = write_tensors(tensors)
     for name, content in files.items():
         (folder / name).write_bytes(content)
-    forged = Page(
+    forged = Manifest(
         page.regard,
         architecture or page.architecture,
         page.vocabularies | (vocabularies or {}),
-        {name: FileFacts.of(content) for name, content in files.items()},
-        page.facts,
+        {name: FileInfo.of(content) for name, content in files.items()},
+        page.metadata,
     )
     (folder / "model.json").write_bytes(forged.to_bytes())
 
@@ -369,7 +368,7 @@ def forge(folder, *, tensors=None, architecture=None, vocabularies=None, content
 @pytest.mark.parametrize("choices", CHOICES, ids=str)
 def test_the_same_model_comes_back(tmp_path, choices):
     before = random_model(source_unit="characters" if choices.get("joint") else "words", **choices)
-    after = load(save_model(tmp_path, before))
+    after = TrainedModel.load(save_model(tmp_path, before))
     source, lengths = torch.tensor([[4, 5, 6, 3], [7, 3, 0, 0]]), torch.tensor([4, 2])
     previous = torch.tensor([[2, 5, 6], [2, 7, 4]])
     assert torch.equal(after.model(source, lengths, previous), before.model(source, lengths, previous))
@@ -382,13 +381,13 @@ def test_the_same_model_comes_back(tmp_path, choices):
 
 
 def test_a_loaded_model_can_be_trained_further(folder):
-    model = load(folder).model.train()
+    model = TrainedModel.load(folder).model.train()
     optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
     before = model.readout.weight.clone()
     model(torch.tensor([[4, 3]]), torch.tensor([2]), torch.tensor([[2]])).logsumexp(-1).sum().backward()
     optimiser.step()
     assert not torch.equal(model.readout.weight, before)
-    assert load(folder).facts == {"length_penalty": 0.5}
+    assert TrainedModel.load(folder).metadata == {"length_penalty": 0.5}
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -405,7 +404,7 @@ def test_a_flipped_or_cut_file_is_refused(saved, tmp_path, name, data):
         content = content[:place]
     (folder / name).write_bytes(content)
     with pytest.raises(RegardError, match=name):  # not `refuses`: each draw has a text of its own
-        load(folder)
+        TrainedModel.load(folder)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
@@ -423,10 +422,10 @@ def test_a_forged_file_loads_as_it_says_or_is_refused(saved, tmp_path, name, dat
         content = content[:place]
     forge(folder, contents={name: bytes(content)})
     try:
-        found = load(folder)
+        found = TrainedModel.load(folder)
     except RegardError:
         return
-    assert found.model.architecture == load(saved).model.architecture
+    assert found.model.architecture == TrainedModel.load(saved).model.architecture
     assert len(found.source_vocabulary) == found.model.source_embedding.num_embeddings
 
 
@@ -434,17 +433,17 @@ def test_a_forged_file_loads_as_it_says_or_is_refused(saved, tmp_path, name, dat
 def test_a_missing_file_is_named(folder, name):
     (folder / name).unlink()
     with refuses("model" if name == "model.json" else str(folder / name), name):
-        load(folder)
+        TrainedModel.load(folder)
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path):
     with refuses("model", "model.json", "--out"):
-        load(tmp_path)
+        TrainedModel.load(tmp_path)
     with refuses("model", "model.json"):
-        load(tmp_path / "nowhere")
+        TrainedModel.load(tmp_path / "nowhere")
     (tmp_path / "model.json").mkdir()
     with refuses("model", "model.json"):
-        load(tmp_path)
+        TrainedModel.load(tmp_path)
 
 
 def test_the_refusal_says_what_differs(folder):
@@ -452,16 +451,16 @@ def test_the_refusal_says_what_differs(folder):
     content = weights.read_bytes()
     weights.write_bytes(content[:-1])
     with refuses(str(weights), f"got {len(content) - 1} bytes", f"{len(content)} bytes"):
-        load(folder)
+        TrainedModel.load(folder)
     weights.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     with refuses(str(weights), "content with another SHA-256", "copy the folder again"):
-        load(folder)
+        TrainedModel.load(folder)
 
 
 def test_a_page_too_long_to_be_one_is_not_read(folder, monkeypatch):
-    monkeypatch.setattr(model_folder, "MOST_PAGE_BYTES", 100)
+    monkeypatch.setattr(model_folder, "MAX_MANIFEST_BYTES", 100)
     with refuses(str(folder / "model.json"), "more than 100 bytes"):
-        load(folder)
+        TrainedModel.load(folder)
 
 
 def test_tensors_that_are_not_the_architectures_are_refused(folder):
@@ -475,7 +474,7 @@ def test_tensors_that_are_not_the_architectures_are_refused(folder):
     ):
         forge(folder, tensors=changed)
         with refuses(str(folder / "model.safetensors"), words):
-            load(folder)
+            TrainedModel.load(folder)
 
 
 @pytest.mark.parametrize("name", ["embedding", "hidden", "attention_dim", "heads"])
@@ -483,33 +482,33 @@ def test_sizes_beyond_the_file_are_refused_before_memory_is_asked_for(folder, na
     more = {"hidden": 2**16} if name == "heads" else {}
     forge(folder, architecture=Architecture(**{name: 2**16}, **more))
     with refuses(str(folder / "model.safetensors"), "larger than the file"):
-        load(folder)
+        TrainedModel.load(folder)
 
 
 def test_another_architecture_is_refused(folder):
     forge(folder, architecture=Architecture(embedding=8, hidden=12, unit="lstm"))
     with refuses(str(folder / "model.safetensors"), "architecture"):
-        load(folder)
+        TrainedModel.load(folder)
 
 
 def test_vocabularies_must_have_the_size_that_the_page_names(folder):
-    forge(folder, vocabularies={"source.vocabulary": VocabularyFacts("characters", 99)})
+    forge(folder, vocabularies={"source.vocabulary": VocabularyInfo("characters", 99)})
     with refuses(str(folder / "source.vocabulary"), "9 ids", "99 ids, as many as the model has"):
-        load(folder)
-    forge(folder, vocabularies={"source.vocabulary": VocabularyFacts("runes", 9)})
+        TrainedModel.load(folder)
+    forge(folder, vocabularies={"source.vocabulary": VocabularyInfo("runes", 9)})
     with refuses(str(folder / "source.vocabulary"), "'runes'", "'bpe' or"):
-        load(folder)
+        TrainedModel.load(folder)
 
 
 def test_a_pickle_is_not_opened(folder):
     forge(folder, contents={"model.safetensors": b"\x80\x04cposix\nsystem\n(S'touch owned'\ntR."})
     with refuses(str(folder / "model.safetensors"), "no safetensors file"):
-        load(folder)
+        TrainedModel.load(folder)
 
 
 def test_a_model_that_is_replaced_while_it_is_read_is_read_again(folder, monkeypatch):
     new = random_model(9)
-    read_page, moments = model_folder._read_page, []
+    read_page, moments = model_folder._read_manifest, []
 
     def page_and_then_a_new_model(where):
         written = read_page(where)
@@ -518,8 +517,8 @@ def test_a_model_that_is_replaced_while_it_is_read_is_read_again(folder, monkeyp
             save_model(folder, new)
         return written
 
-    monkeypatch.setattr(model_folder, "_read_page", page_and_then_a_new_model)
-    assert torch.equal(load(folder).model.readout.weight, new.model.readout.weight)
+    monkeypatch.setattr(model_folder, "_read_manifest", page_and_then_a_new_model)
+    assert torch.equal(TrainedModel.load(folder).model.readout.weight, new.model.readout.weight)
     assert json.loads((folder / "model.json").read_text())["facts"] == {}
 
 
@@ -527,12 +526,12 @@ def test_without_a_library_the_extra_is_named_and_the_file_is_not_blamed(saved, 
     with monkeypatch.context() as without:
         without.setitem(sys.modules, "safetensors", None)
         with refuses("model.safetensors", "no module named safetensors", '"regard[translation]"'):
-            load(saved)
+            TrainedModel.load(saved)
     folder = save_model(tmp_path, random_model(source_unit="bpe", texts=["ab cd abcd"] * 3))
     with monkeypatch.context() as without:
         without.setitem(sys.modules, "sentencepiece", None)
         with refuses("unit bpe", "no module named sentencepiece", '"regard[translation]"'):
-            load(folder)
+            TrainedModel.load(folder)
 
 
 def render(content):

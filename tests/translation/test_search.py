@@ -1,10 +1,8 @@
 """Searches find what enumeration finds, in a defined order, and refuse what they cannot rank."""
 
-from dataclasses import replace
 from itertools import chain
 from math import inf, log
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -13,34 +11,37 @@ from tests.refuses import refuses
 from tests.translation import plain_search
 from tests.translation.toy_steps import Table, Toy, random_sources, random_table
 
+from regard.translation import search
+from regard.translation.options import MAX_LENGTH, SearchOptions
 from regard.translation.search import (
     BLOCK,
-    Contest,
-    Effort,
-    Ends,
-    History,
+    BackPointers,
+    Beams,
+    Continuations,
+    EnsembleState,
+    Finished,
     Hypothesis,
-    Limits,
-    States,
-    Stepped,
-    beam,
-    best_first,
+    StepOutput,
+    beam_search,
+    check_no_nan,
     check_normalised,
-    check_numbers,
     check_shape,
     ensemble,
-    forced,
-    greedy,
-    penalties,
-    penalty,
-    restrict,
-    sample,
-    walk,
-    width_of,
+    length_penalties,
+    length_penalty,
+    score_targets,
+    top_k_stable,
 )
 from regard.translation.vocabulary import BEGIN, END, PAD
 
-PATIENT = Effort(stop_early=False, pack_at=inf, narrow=False)
+FORBIDDEN = (PAD, BEGIN)
+
+
+def found_in(step, state, batch, *, longest, source_lengths=None, **options):
+    """The hypotheses of `beam_search`; sentences without lengths have sources of three tokens, as tables do."""
+    lengths = torch.full((batch,), 3) if source_lengths is None else source_lengths
+    longest = longest if isinstance(longest, torch.Tensor) else torch.full((batch,), longest)
+    return beam_search(step, state, lengths, longest, SearchOptions(**{"length_penalty": 1.0} | options))
 
 
 def as_found(hypotheses):
@@ -65,11 +66,11 @@ def tied_table(sentences, steps, vocabulary, levels, seed):
 @given(seed=st.integers(0, 10_000), strength=st.sampled_from([0.0, 0.6, 1.0, 2.5, -0.5]), longest=st.integers(1, 5))
 @settings(max_examples=15)
 def test_a_beam_that_is_wide_enough_finds_everything_in_order(seed, strength, longest):
-    table = random_table(2, 5, 4, seed=seed)
-    options = {"longest": longest, "length_penalty": strength, "forbidden": ()}
-    found = beam(table, table.state(), 2, beams=400, nbest=400, **options)
+    table = random_table(2, 5, 6, seed=seed)
+    found = found_in(table, table.state(), 2, beams=400, nbest=400, longest=longest, length_penalty=strength)
     for sentence in range(2):
-        same(found[sentence], plain_search.everything(table, sentence, strength=strength, longest=longest))
+        everything = plain_search.everything(table, sentence, strength=strength, longest=longest, forbidden=FORBIDDEN)
+        same(found[sentence], everything)
 
 
 @given(
@@ -85,7 +86,7 @@ def test_a_narrow_beam_follows_the_procedure_told(seed, beams, data, strength, t
     nbest = data.draw(st.integers(1, beams))
     shortest = data.draw(st.integers(0, 3))
     longest = torch.tensor(data.draw(st.lists(st.integers(1, 4), min_size=5, max_size=5)))
-    found = beam(
+    found = found_in(
         table,
         table.state(),
         5,
@@ -104,66 +105,89 @@ def test_a_narrow_beam_follows_the_procedure_told(seed, beams, data, strength, t
             strength=strength,
             longest=most,
             shortest=shortest,
-            forbidden=(PAD, BEGIN),
+            forbidden=FORBIDDEN,
         )
         same(found[sentence], wanted)
 
 
 def test_ties_go_to_the_smaller_token_then_to_the_smaller_beam():
     table = Table(torch.full((1, 3, 49, 7), -2.0))
-    (found,) = beam(table, table.state(), 1, beams=3, nbest=3, longest=3, length_penalty=0.0, forbidden=(END - 3, 2))
+    (found,) = found_in(table, table.state(), 1, beams=3, nbest=3, longest=3, length_penalty=0.0)
     # Step 1 accepts 1, END, 4; step 2 accepts, in two places, word 1 after beams 0 and 1; so does step 3.
     assert [one.tokens for one in found] == [(), (1, 1, 1), (4, 1, 1)]
     assert [one.finished for one in found] == [True, False, False]
 
 
-@given(seed=st.integers(0, 10_000), strength=st.sampled_from([0.0, 1.0, 3.0, -1.0]))
-@settings(max_examples=15)
-def test_what_saves_work_changes_nothing(seed, strength):
-    table = random_table(9, 4, 6, sharpness=3.0, seed=seed)
+@pytest.fixture
+def pace(monkeypatch):
+    """A function that sets how often a search checks for finished sentences, and when it removes them."""
+
+    def set_pace(*, every=1, share=0.125):
+        plain = search._active_sentences
+
+        def active(is_active, length):
+            if length % every:
+                return None
+            return plain(is_active, length)
+
+        monkeypatch.setattr(search, "PACK_SHARE", share)
+        monkeypatch.setattr(search, "_active_sentences", active)
+
+    return set_pace
+
+
+@pytest.mark.parametrize(("every", "share"), [(1, 0.0), (1, 0.4), (3, 0.125), (8, inf)])
+@pytest.mark.parametrize("strength", [0.0, 1.0, 3.0, -1.0])
+def test_when_finished_sentences_are_removed_changes_nothing(pace, strength, every, share):
+    table = random_table(9, 4, 6, sharpness=3.0, seed=int(10 * strength) + every)
     longest = torch.arange(9) % 4 + 1
 
-    def found(effort):
+    def found():
         options = {"beams": 3, "nbest": 2, "length_penalty": strength, "longest": longest}
-        return [as_found(each) for each in beam(table, table.state(), 9, effort=effort, **options)]
+        return [as_found(each) for each in found_in(table, table.state(), 9, **options)]
 
-    patient = found(PATIENT)
-    for effort in (
-        Effort(),
-        replace(PATIENT, stop_early=True),
-        replace(PATIENT, pack_at=0.0),
-        replace(PATIENT, pack_at=0.4),
-        replace(PATIENT, narrow=True),
-        Effort(look_every=3),
-        replace(PATIENT, look_every=8),
-    ):
-        assert found(effort) == patient
+    pace(share=inf)
+    patient = found()
+    pace(every=every, share=share)
+    assert found() == patient
 
 
-def steps_asked(effort, **options):
-    """The shapes of tokens that a search asks for: sentence 0 ends at once, sentence 1 goes on."""
+def test_finished_sentences_are_removed():
+    """Sentence 0 ends at once, sentence 1 goes on; the other beams of sentence 0 have no chance left."""
     logits = torch.zeros(2, 4, 216, 6)
     logits[0, ..., END] = 20.0
     logits[1, ..., 5] = 20.0
     table = Table(logits.log_softmax(-1))
-    beam(table, table.state(), 2, longest=4, length_penalty=0.0, effort=effort, **options)
-    return table.asked
+    found_in(table, table.state(), 2, longest=4, length_penalty=0.0, beams=2)
+    assert table.asked == [(2, 1), (1, 2), (1, 2), (1, 2)]
 
 
-def test_work_is_saved_when_asked_for():
-    assert steps_asked(PATIENT, beams=2) == [(2, 1), (2, 2), (2, 2), (2, 2)]
-    assert steps_asked(replace(PATIENT, stop_early=True, pack_at=0.5), beams=2) == [(2, 1), (1, 2), (1, 2), (1, 2)]
-    assert steps_asked(replace(PATIENT, narrow=True, pack_at=0.5), beams=1) == [(2, 1), (1, 1), (1, 1), (1, 1)]
+def test_a_gpu_is_asked_rarely_and_keeps_the_batch():
+    is_active = torch.tensor([True, False, True, True])
 
+    class OnGpu:
+        """What `_active_sentences` reads of a tensor on a GPU."""
 
-def test_finished_beams_are_not_computed():
-    logits = torch.zeros(1, 5, 6**4, 6)
-    logits[..., END] = 1.0
-    table = Table(logits.log_softmax(-1))
-    beam(table, table.state(), 1, beams=4, nbest=4, longest=5, effort=replace(PATIENT, narrow=True))
-    widths = [beams for _, beams in table.asked]
-    assert widths[1] == 3  # END took one place of four
-    assert widths == [1, *sorted(widths[1:], reverse=True)]
+        device = torch.device("cuda")
+
+        def __init__(self, values):
+            self.values = values
+
+        def sum(self):
+            return self.values.sum()
+
+        def __len__(self):
+            return len(self.values)
+
+        def nonzero(self):
+            return self.values.nonzero()
+
+    assert search._active_sentences(is_active, 1).tolist() == [0, 2, 3]
+    assert search._active_sentences(torch.ones(4, dtype=torch.bool), 1) is None
+    assert search._active_sentences(OnGpu(is_active), search.CHECK_EVERY_ON_GPU) is None
+    none = OnGpu(torch.zeros(4, dtype=torch.bool))
+    assert search._active_sentences(none, 1) is None
+    assert search._active_sentences(none, search.CHECK_EVERY_ON_GPU).tolist() == []
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +200,7 @@ def two_hundred():
         for start in range(0, len(rows), size):
             batch = rows[start : start + size]
             state, lengths = toy.read([sources[row] for row in batch])
-            each = beam(
+            each = found_in(
                 toy, state, len(batch), beams=5, nbest=5, longest=(lengths + 4).clamp(max=9), source_lengths=lengths
             )
             results |= dict(zip(batch, each, strict=True))
@@ -201,7 +225,7 @@ def test_the_batch_never_shows(two_hundred):
 def test_alignments_are_those_of_the_same_words_read_aloud():
     toy, sources = Toy(), random_sources(30)
     state, source_lengths = toy.read(sources)
-    found = beam(toy, state, 30, beams=4, nbest=4, longest=12, source_lengths=source_lengths)
+    found = found_in(toy, state, 30, beams=4, nbest=4, longest=12, source_lengths=source_lengths)
     for place in range(4):
         chosen = [each[place] for each in found]
         lengths = torch.tensor([len(one.tokens) for one in chosen])
@@ -209,25 +233,34 @@ def test_alignments_are_those_of_the_same_words_read_aloud():
         for row, one in enumerate(chosen):
             targets[row, : len(one.tokens)] = torch.tensor(one.tokens, dtype=torch.int64)
         with torch.no_grad():
-            read = forced(toy, state, targets, lengths)
+            read = score_targets(toy, state, targets, lengths)
         for row, one in enumerate(chosen):
             expected = read.weights[row, : one.length, : source_lengths[row]]
             torch.testing.assert_close(one.alignment, expected, rtol=0, atol=1e-5)
             assert one.alignment.sum(-1).tolist() == pytest.approx([1.0] * one.length, abs=1e-5)
             if one.finished:
                 assert one.log_probability == pytest.approx(float(read.totals[row]), abs=1e-4)
-                assert one.score == pytest.approx(float(read.scores(1.0)[row]), abs=1e-4)
+                assert one.score == pytest.approx(float(read.totals[row]) / length_penalty(one.length, 1.0), abs=1e-4)
 
 
-def test_a_beam_of_one_is_greedy_number_for_number():
+def test_a_beam_of_one_is_greedy_search():
     toy, sources = Toy(), random_sources(40)
     state, lengths = toy.read(sources)
-    options = {"longest": lengths + 4, "source_lengths": lengths, "shortest": 3, "length_penalty": 0.7}
-    lean = greedy(toy, state, 40, **options)
-    for (one,), other in zip(beam(toy, state, 40, beams=1, **options), lean, strict=True):
-        assert as_found([one]) == as_found([other])
-        assert torch.equal(one.alignment, other.alignment)
-    assert {one.finished for one in lean} == {True, False}
+    found = found_in(toy, state, 40, beams=1, longest=lengths + 4, source_lengths=lengths, shortest=3)
+    with torch.no_grad():
+        for row, (one,) in enumerate(found):
+            state, _ = toy.read([sources[row]])
+            written, total, token = [], 0.0, BEGIN
+            while token != END and len(written) < len(sources[row]) + 4:
+                words, _, state = toy(torch.tensor([[token]]), state)
+                words = words[0, 0].double()
+                words[[PAD, BEGIN, *([END] if len(written) < 2 else [])]] = -inf
+                token = int(words.argmax())
+                total += float(words[token])
+                written.append(token)
+            assert [*one.tokens, *([END] if one.finished else [])] == written
+            assert one.log_probability == pytest.approx(total, abs=1e-4)
+    assert {one.finished for (one,) in found} == {True, False}
 
 
 def test_a_model_without_attention_has_no_alignment():
@@ -235,86 +268,83 @@ def test_a_model_without_attention_has_no_alignment():
 
     def blind(tokens, state):
         stepped = table(tokens, state)
-        return Stepped(stepped.log_probabilities, None, stepped.state)
+        return StepOutput(stepped.log_probabilities, None, stepped.state)
 
-    assert all(one.alignment is None for each in beam(blind, table.state(), 2, longest=3) for one in each)
+    assert all(one.alignment is None for each in found_in(blind, table.state(), 2, longest=3) for one in each)
 
 
-def test_alignments_keep_the_width_of_the_batch_unless_lengths_are_given():
-    table = random_table(1, 3, 5)
-    assert beam(table, table.state(), 1, longest=3)[0][0].alignment.shape[1] == 3
-    assert beam(table, table.state(), 1, longest=3, source_lengths=torch.tensor([2]))[0][0].alignment.shape[1] == 2
+def test_alignments_are_cut_to_their_sentence():
+    table = random_table(2, 3, 5)
+    (first,), (second,) = found_in(table, table.state(), 2, longest=3, source_lengths=torch.tensor([3, 2]))
+    assert (first.alignment.shape[1], second.alignment.shape[1]) == (3, 2)
 
 
 def test_no_sentences_no_hypotheses():
     table = random_table(2, 3, 5)
-    assert beam(table, table.state(torch.arange(0)), 0, longest=3) == []
+    assert found_in(table, table.state(torch.arange(0)), 0, longest=3) == []
 
 
 def test_half_precision_is_searched_in_float32():
     table = random_table(3, 4, 5)
     table.log_probabilities = table.log_probabilities.bfloat16()
-    found = beam(table, table.state(), 3, beams=2, nbest=2, longest=4)
-    options = {"beams": 2, "nbest": 2, "strength": 1.0, "longest": 4, "forbidden": (PAD, BEGIN)}
+    found = found_in(table, table.state(), 3, beams=2, nbest=2, longest=4)
+    options = {"beams": 2, "nbest": 2, "strength": 1.0, "longest": 4, "forbidden": FORBIDDEN}
     for sentence in range(3):
         same(found[sentence], plain_search.search(table, sentence, **options))
 
 
-@pytest.mark.parametrize("effort", [Effort(), Effort(look_every=8, pack_at=inf, narrow=False)])
+@pytest.mark.parametrize("every", [1, 8])
 @pytest.mark.parametrize("word", [PAD, 4])
-def test_nan_is_reported_with_its_sentence(effort, word):
+def test_nan_is_reported_with_its_sentence(pace, every, word):
+    pace(every=every)
     table = random_table(4, 4, 5)
     table.log_probabilities[2, 1, :, word] = float("nan")
     with refuses("log_probabilities", "sentence", "within", "first"):
-        beam(table, table.state(), 4, longest=4, effort=effort)
+        found_in(table, table.state(), 4, longest=4)
 
 
-def test_a_nan_of_an_empty_place_is_nobodys():
+def test_a_nan_of_a_closed_beam_is_ignored(pace):
+    pace(every=3)
     logits = torch.zeros(1, 3, 49, 7)
     logits[:, 0, :, END] = 9.0
     table = Table(logits.log_softmax(-1))
     table.log_probabilities[:, 1:] = float("nan")
-    effort = replace(PATIENT, stop_early=True, look_every=3)
-    (found,) = beam(table, table.state(), 1, beams=2, longest=3, length_penalty=0.0, effort=effort)
+    (found,) = found_in(table, table.state(), 1, beams=2, longest=3, length_penalty=0.0)
     assert found[0].tokens == ()
 
 
 def test_logits_are_refused():
     table = Table(torch.zeros(1, 3, 25, 5))
     with refuses("log_probabilities", "1.61", "log_softmax"):
-        beam(table, table.state(), 1, longest=3)
+        found_in(table, table.state(), 1, longest=3)
 
 
 def test_nothing_to_write_is_refused():
     table = Table(torch.full((2, 3, 25, 5), -inf))
     table.log_probabilities[0, ..., END] = 0.0
     with refuses("log_probabilities", "sentence 1"):
-        beam(table, table.state(), 2, longest=3)
+        found_in(table, table.state(), 2, longest=3)
 
 
 def test_a_step_of_the_wrong_shape_is_refused():
     table = random_table(2, 3, 5)
     with refuses("log_probabilities", "batch 1", "beams 1"):
-        beam(table, table.state(), 1, longest=3)
+        found_in(table, table.state(), 1, longest=3)
 
 
 @pytest.mark.parametrize(
-    ("options", "argument", "word"),
+    ("longest", "word"),
     [
-        ({"beams": 0}, "beams", "1 or more"),
-        ({"beams": 2, "nbest": 3}, "nbest", "1 to 2, as many hypotheses as"),
-        ({"nbest": 0}, "nbest", "0"),
-        ({"longest": 0}, "longest", "a length of at least 1"),
-        ({"longest": torch.tensor([3, 3, 3])}, "longest", "one a sentence"),
-        ({"longest": 2.5}, "longest", "2.5"),
-        ({"shortest": -1}, "shortest", "-1"),
-        ({"forbidden": (END,)}, "forbidden", "(3,), with END among them"),
+        (torch.tensor([3, 0]), "from 1"),
+        (torch.tensor([3, 3, 3]), "int64 (2,)"),
+        (torch.tensor([3, MAX_LENGTH + 1]), "up to 100001"),
+        (torch.tensor([2.5, 2.5]), "float32 (2,)"),
     ],
 )
-def test_bad_arguments_are_named(options, argument, word):
+def test_maximum_lengths_that_do_not_fit_are_refused(longest, word):
     table = random_table(2, 3, 5)
-    with refuses(argument, word):
-        beam(table, table.state(), 2, **({"longest": 3} | options))
+    with refuses("max_lengths", word):
+        found_in(table, table.state(), 2, longest=longest)
 
 
 def by_sorting(entries, count):
@@ -332,7 +362,7 @@ def test_agrees_with_a_stable_sort(seed, vocabulary, count, levels):
     generator = torch.Generator().manual_seed(seed)
     entries = -torch.randint(levels, (3, 2, vocabulary), generator=generator).float() / 7
     entries[torch.rand(entries.shape, generator=generator) < 0.2] = -torch.inf
-    values, indices = best_first(entries, count)
+    values, indices = top_k_stable(entries, count)
     wanted_values, wanted_indices = by_sorting(entries, count)
     assert torch.equal(indices, wanted_indices)
     assert torch.equal(values, wanted_values)
@@ -341,13 +371,13 @@ def test_agrees_with_a_stable_sort(seed, vocabulary, count, levels):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
 def test_other_dtypes_are_compared_as_float32(dtype):
     entries = torch.randn(4, 1000).log_softmax(-1).to(dtype)
-    values, indices = best_first(entries, 5)
+    values, indices = top_k_stable(entries, 5)
     assert values.dtype == torch.float32
     assert torch.equal(indices, by_sorting(entries, 5)[1])
 
 
 def test_the_two_zeros_are_one_number():
-    assert best_first(torch.tensor([-0.0, 0.0, -0.0]), 3)[1].tolist() == [0, 1, 2]
+    assert top_k_stable(torch.tensor([-0.0, 0.0, -0.0]), 3)[1].tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("vocabulary", [9, 40 * BLOCK + 3])
@@ -355,7 +385,7 @@ def test_a_nan_comes_first_whatever_its_sign(vocabulary):
     entries = torch.full((2, vocabulary), -1.0)
     entries[0, vocabulary - 2] = float("nan")
     entries[1, vocabulary - 1] = torch.tensor(-1, dtype=torch.int32).view(torch.float32)  # a NaN with its sign set
-    values, indices = best_first(entries, 2)
+    values, indices = top_k_stable(entries, 2)
     assert values[:, 0].isnan().all()
     assert indices.tolist() == [[vocabulary - 2, 0], [vocabulary - 1, 0]]
 
@@ -363,12 +393,12 @@ def test_a_nan_comes_first_whatever_its_sign(vocabulary):
 def test_the_input_is_left_alone():
     entries = torch.randn(2, 500)
     copy = entries.clone()
-    best_first(entries, 3)
+    top_k_stable(entries, 3)
     assert torch.equal(entries, copy)
 
 
 def test_gives_all_there_are_when_asked_for_more():
-    assert best_first(torch.tensor([-2.0, -1.0]), 5)[1].tolist() == [1, 0]
+    assert top_k_stable(torch.tensor([-2.0, -1.0]), 5)[1].tolist() == [1, 0]
 
 
 def test_a_row_for_every_token():
@@ -390,113 +420,20 @@ def test_probabilities_may_miss_some_but_not_exceed_one():
 
 
 def test_who_met_a_nan_is_named_by_its_place_in_the_batch():
-    check_numbers(torch.tensor([False, False]), torch.tensor([3, 8]), 4)
+    check_no_nan(torch.tensor([False, False]), torch.tensor([3, 8]), 4)
     with refuses("log_probabilities", "first 4"):
-        check_numbers(torch.tensor([False, True]), torch.tensor([3, 8]), 4)
+        check_no_nan(torch.tensor([False, True]), torch.tensor([3, 8]), 4)
 
 
 def test_values():
-    assert penalty(1, 0.6) == 1.0
-    assert penalty(40, 0.0) == 1.0
-    assert penalty(13, 1.0) == 3.0
-    assert penalty(torch.tensor([1.0, 19.0]), 0.5).tolist() == pytest.approx([1.0, 2.0])
+    assert length_penalty(1, 0.6) == 1.0
+    assert length_penalty(40, 0.0) == 1.0
+    assert length_penalty(13, 1.0) == 3.0
+    assert length_penalty(torch.tensor([1.0, 19.0]), 0.5).tolist() == pytest.approx([1.0, 2.0])
 
 
 def test_a_table_of_all_lengths():
-    assert penalties(3, 0.7).tolist() == [penalty(length, 0.7) for length in range(4)]
-
-
-def test_whole_numbers_of_numpy_are_whole_numbers():
-    assert width_of(np.int64(5), np.int32(2)) == (5, 2)
-
-
-@pytest.mark.parametrize(
-    ("beams", "nbest", "argument", "word"),
-    [
-        (0, 1, "beams", "1 or more"),
-        (2.5, 1, "beams", "1 or more"),
-        ("3", 1, "beams", "'3'"),
-        (None, 1, "beams", "None"),
-        (2, 3, "nbest", "1 to 2, as many hypotheses as"),
-        (5, 2.0, "nbest", "2.0"),
-    ],
-)
-def test_no_beam_has_such_a_width(beams, nbest, argument, word):
-    with refuses(argument, word):
-        width_of(beams, nbest)
-
-
-SOME = torch.tensor([True, False, True, True])
-
-
-def test_looks_only_when_it_is_time():
-    assert Effort(look_every=3, pack_at=0.0).survivors(SOME, 2) is None
-    assert Effort(look_every=3, pack_at=0.0).survivors(SOME, 3).tolist() == [0, 2, 3]
-
-
-def test_packs_when_enough_have_finished():
-    assert Effort(pack_at=0.25).survivors(SOME, 1).tolist() == [0, 2, 3]
-    assert Effort(pack_at=0.26).survivors(SOME, 1) is None
-    assert Effort(pack_at=0.0).survivors(torch.ones(4, dtype=torch.bool), 1) is None
-
-
-def test_the_end_of_all_is_always_seen():
-    assert Effort(pack_at=inf).survivors(torch.zeros(4, dtype=torch.bool), 1).tolist() == []
-
-
-def test_a_gpu_is_asked_seldom():
-    assert Effort.on("cpu") == Effort()
-    assert Effort.on("cuda").look_every > 1
-    assert not Effort.on("cuda").narrow
-
-
-def test_never_looking_is_refused():
-    with refuses("look_every", "1 or more"):
-        Effort(look_every=0)
-
-
-def test_refuses_forbidden_words_and_early_ends():
-    limits = Limits.checked(2, 3, 9, (PAD, BEGIN), "cpu")
-    words = torch.tensor([[PAD, END], [4, BEGIN]])
-    assert limits.refused(words, 2).tolist() == [[True, True], [False, True]]
-    assert limits.refused(words, 3).tolist() == [[True, False], [False, True]]
-    assert (limits.spare(2), limits.spare(3)) == (3, 2)
-
-
-def test_one_length_serves_all_and_rows_can_be_kept():
-    assert Limits.checked(3, 0, 9, (), "cpu").longest.tolist() == [9, 9, 9]
-    limits = Limits.checked(3, 0, torch.tensor([4, 7, 5], dtype=torch.int32), (), "cpu")
-    assert limits.most == 7
-    assert limits.keep(torch.tensor([0, 2])).longest.tolist() == [4, 5]
-    assert not limits.refused(torch.tensor([[PAD, END]]), 1).any()
-
-
-def test_whole_numbers_of_numpy_are_lengths():
-    limits = Limits.checked(2, np.int64(3), np.int64(3), (), "cpu")
-    assert (limits.shortest, limits.most, limits.longest.tolist()) == (3, 3, [3, 3])
-
-
-def test_a_sentence_with_its_own_longest_length_may_be_cut_off_before_the_shortest():
-    assert Limits.checked(2, 5, torch.tensor([3, 9]), (), "cpu").longest.tolist() == [3, 9]
-
-
-@pytest.mark.parametrize(
-    ("shortest", "longest", "argument", "word"),
-    [
-        (100_001, 9, "shortest", "100001"),
-        (10**20, 9, "shortest", "1"),
-        (1.5, 9, "shortest", "1.5"),
-        (5, 3, "longest", "at least 5, the shortest length"),
-        (0, 100_001, "longest", "100001"),
-        (0, np.int64(100_001), "longest", "100001"),
-        (0, "9", "longest", "a length of at least 1"),
-        (0, None, "longest", "None"),
-        (0, True, "longest", "True"),
-    ],
-)
-def test_what_is_no_length_is_refused(shortest, longest, argument, word):
-    with refuses(argument, word):
-        Limits.checked(1, shortest, longest, (), "cpu")
+    assert length_penalties(3, 0.7).tolist() == [length_penalty(length, 0.7) for length in range(4)]
 
 
 def numbers(*rows):
@@ -504,19 +441,25 @@ def numbers(*rows):
 
 
 def test_traces_back_through_a_packed_batch():
-    history = History()
+    history = BackPointers()
     weights = lambda *rows: torch.tensor(rows, dtype=torch.float32)[..., None].expand(-1, -1, 2)  # noqa: E731
     # Two sentences; the first finishes at step 1 from beam 1, the second at step 2.
-    history.write(torch.tensor([0, 1]), numbers([4, 5], [6, 7]), numbers([0, 0], [0, 0]), weights([1], [2]))
-    history.write(torch.tensor([0, 1]), numbers([8, END], [9, 4]), numbers([0, 1], [1, 0]), weights([3, 4], [5, 6]))
-    history.write(torch.tensor([1]), numbers([END, 5]), numbers([0, 1]), weights([7, 8])[..., :1])
-    ends = Ends(
+    history.append(
+        torch.tensor([0, 1]), Continuations(None, numbers([4, 5], [6, 7]), numbers([0, 0], [0, 0])), weights([1], [2])
+    )
+    history.append(
+        torch.tensor([0, 1]),
+        Continuations(None, numbers([8, END], [9, 4]), numbers([0, 1], [1, 0])),
+        weights([3, 4], [5, 6]),
+    )
+    history.append(torch.tensor([1]), Continuations(None, numbers([END, 5]), numbers([0, 1])), weights([7, 8])[..., :1])
+    ends = Finished(
         key=torch.tensor([[-1.0, -torch.inf], [-2.0, -3.0]], dtype=torch.float64),
         total=torch.tensor([[-1.0, -torch.inf], [-2.0, -3.0]], dtype=torch.float64),
         step=numbers([1, 0], [2, 2]),
-        slot=numbers([1, 0], [0, 1]),
+        beam=numbers([1, 0], [0, 1]),
     )
-    (first,), (second, third) = history.trace(ends, 0.0, torch.tensor([2, 1]))
+    (first,), (second, third) = history.backtrace(ends, 0.0, torch.tensor([2, 1]))
     assert (first.tokens, first.finished) == ((5,), True)
     assert first.alignment.tolist() == [[1, 1], [4, 4]]
     assert (second.tokens, second.finished) == ((7, 9), True)
@@ -529,95 +472,77 @@ def test_ends_are_merged_in_order_and_the_earlier_wins_a_tie():
     def ends(keys, step):
         keys = torch.tensor([keys], dtype=torch.float64)
         places = torch.arange(keys.shape[1])[None]
-        return Ends(keys, keys, torch.full_like(places, step), places)
+        return Finished(keys, keys, torch.full_like(places, step), places)
 
-    best = ends([-1.0, -3.0], 0).best_with(ends([-3.0, -1.0, -2.0], 1))
+    best = ends([-1.0, -3.0], 0).merge_best(ends([-3.0, -1.0, -2.0], 1))
     assert best.key.tolist() == [[-1.0, -1.0]]
     assert best.step.tolist() == [[0, 1]]
-    assert best.slot.tolist() == [[0, 1]]
-    kept = ends([-1.0, -3.0], 0).best_with(ends([-3.0], 1))
+    assert best.beam.tolist() == [[0, 1]]
+    kept = ends([-1.0, -3.0], 0).merge_best(ends([-3.0], 1))
     assert kept.step.tolist() == [[0, 0]]
 
 
 def test_ends_are_kept_and_put_back_by_row():
-    none = Ends.none(3, 2, "cpu")
+    none = Finished.empty(3, 2, torch.device("cpu"))
     assert (none.key == -torch.inf).all()
-    some = none.keep(torch.tensor([1]))
-    some = Ends(some.key + torch.inf, some.total, some.step + 4, some.slot + 5)
-    put = none.put(torch.tensor([2]), some)
+    some = none.select(torch.tensor([1]))
+    some = Finished(some.key + torch.inf, some.total, some.step + 4, some.beam + 5)
+    put = none.scatter(torch.tensor([2]), some)
     assert put.step.tolist() == [[0, 0], [0, 0], [4, 4]]
-    assert put.slot.tolist() == [[0, 0], [0, 0], [5, 5]]
+    assert put.beam.tolist() == [[0, 0], [0, 0], [5, 5]]
 
 
 def begin(*, beams=3, nbest=1, strength=0.0, longest=9):
-    return Contest.begin(1, beams, nbest, strength, Limits.checked(1, 0, longest, (), "cpu"), "cpu")
+    return Beams.start(torch.tensor([longest]), longest, strength, SearchOptions(nbest, beams))
 
 
-def stepped(*rows):
-    return Stepped(torch.tensor([rows]), None, None)
+def words(*rows):
+    return torch.tensor([rows])
 
 
-def test_those_that_go_on_stand_in_front():
-    contest = begin()
-    chosen = contest.choose(stepped([-3.0, -inf, -2.0, -1.0, -inf]), 1)
-    assert chosen.tokens.tolist() == [[2, 0, END]]
+def test_open_beams_come_first():
+    beams = begin(beams=3, nbest=3)
+    chosen = beams.expand(words([-inf, -3.0, -inf, -1.0, -2.0, -inf]), 1)
+    assert chosen.tokens.tolist() == [[4, 1, END]]
     assert chosen.totals.tolist() == [[-2.0, -3.0, -1.0]]
-    after = contest.after(chosen, 1, stop_early=False)
+    after = beams.advance(chosen, 1)
     assert after.totals.tolist() == [[-2.0, -3.0, -inf]]
-    assert after.places.tolist() == [[2]]
-    assert (after.ends.key.item(), after.ends.step.item(), after.ends.slot.item()) == (-1.0, 0, 2)
-    assert after.narrowed().totals.tolist() == [[-2.0, -3.0]]
+    assert after.open_beams.tolist() == [[2]]
+    finished = after.finished
+    assert (finished.key[0, 0].item(), finished.step[0, 0].item(), finished.beam[0, 0].item()) == (-1.0, 0, 2)
 
 
-def test_a_finished_place_is_not_given_away():
-    contest = begin(beams=2, longest=4)
-    contest = contest.after(contest.choose(stepped([-2.0, -3.0, -inf, -1.0]), 1), 1, stop_early=False)
-    chosen = contest.choose(stepped([-1.0, -2.0, -inf, -9.0], [-1.0, -1.0, -1.0, -1.0]), 2)
-    assert chosen.totals.tolist() == [[-3.0, -inf]]
+def test_a_closed_beam_is_not_opened_again():
+    beams = begin(beams=2, nbest=2, longest=4)
+    beams = beams.advance(beams.expand(words([-inf, -3.0, -inf, -1.0]), 1), 1)
+    chosen = beams.expand(words([-inf, -1.0, -inf, -9.0], [-1.0, -1.0, -1.0, -1.0]), 2)
+    assert chosen.totals.tolist() == [[-4.0, -inf]]
 
 
-def test_a_beam_without_a_chance_is_given_up_and_one_with_a_chance_is_not():
-    words = stepped([-2.0, -inf, -inf, -1.0])
-    for strength, longest, going in ((0.0, 9, False), (1.0, 9, True), (1.0, 6, False), (1.0, 7, False), (1.0, 8, True)):
+def test_a_beam_that_cannot_win_is_given_up_and_one_that_can_is_not():
+    for strength, longest, active in (
+        (0.0, 9, False),
+        (1.0, 9, True),
+        (1.0, 6, False),
+        (1.0, 7, False),
+        (1.0, 8, True),
+    ):
         # END scores -1; the other can still reach -2 / ((5 + longest) / 6), which is -1 at 7: a tie is no gain.
-        contest = begin(strength=strength, longest=longest)
-        assert contest.after(contest.choose(words, 1), 1, stop_early=True).going.tolist() == [going]
+        beams = begin(strength=strength, longest=longest)
+        after = beams.advance(beams.expand(words([-inf, -2.0, -inf, -1.0]), 1), 1)
+        assert after.is_active.tolist() == [active]
 
 
-def test_a_word_above_certainty_does_not_raise_a_total():
-    contest = begin()
-    assert contest.choose(stepped([1e-7, -inf, -inf, -inf]), 1).totals[0, 0] == 0.0
-
-
-def test_each_walk_ends_by_itself_and_counts_its_own_words():
-    table = random_table(1, 4, 6)
-    plan = torch.tensor([[[4, END, 5, 5], [5, 4, 5, END], [5, 5, 5, 5]]])  # (sentence, walk, step)
-
-    def choose(log_probabilities, rows, length):
-        tokens = plan[rows, :, length - 1]
-        return log_probabilities.gather(-1, tokens[..., None])[..., 0], tokens
-
-    limits = Limits.checked(1, 0, 4, (), "cpu")
-    history, ends = walk(table, table.state(), 1, choose, count=3, limits=limits, effort=Effort())
-    (found,) = history.trace(ends, 0.0, None)
-    assert [one.tokens for one in found] == [(4,), (5, 4, 5), (5, 5, 5, 5)]
-    assert [one.finished for one in found] == [True, True, False]
-    for one in found:
-        total, prefix = 0.0, 0
-        for step, token in enumerate([*one.tokens, END] if one.finished else one.tokens):
-            total += float(table.log_probabilities[0, step, prefix, token])
-            prefix = prefix * 6 + token
-        assert one.log_probability == total
-        assert one.alignment.shape == (one.length, 3)
-    assert table.asked == [(1, 1), (1, 3), (1, 3), (1, 3)]
+def test_a_log_probability_above_zero_does_not_raise_a_total():
+    assert begin().expand(words([-inf, 1e-7, -inf, -inf]), 1).totals[0, 0] == 0.0
 
 
 @pytest.mark.parametrize("shortest", [0, 3])
-def test_follows_the_largest_word(shortest):
+def test_greedy_follows_the_largest_word(shortest):
     table = random_table(20, 4, 6)
-    found = greedy(table, table.state(), 20, longest=4, shortest=shortest)
-    options = {"beams": 1, "nbest": 1, "strength": 1.0, "longest": 4, "shortest": shortest, "forbidden": (PAD, BEGIN)}
-    for sentence, one in enumerate(found):
+    found = found_in(table, table.state(), 20, beams=1, longest=4, shortest=shortest)
+    options = {"beams": 1, "nbest": 1, "strength": 1.0, "longest": 4, "shortest": shortest, "forbidden": FORBIDDEN}
+    for sentence, (one,) in enumerate(found):
         (wanted,) = plain_search.search(table, sentence, **options)
         assert (one.tokens, one.finished) == (wanted.tokens, wanted.finished)
         assert one.score == pytest.approx(wanted.score)
@@ -625,182 +550,42 @@ def test_follows_the_largest_word(shortest):
         assert one.length >= shortest
 
 
-def test_equal_words_go_to_the_smaller_token():
+def test_of_equal_words_greedy_writes_the_smaller_token():
     table = Table(torch.full((1, 2, 6, 6), -2.0))
-    assert greedy(table, table.state(), 1, longest=2)[0].tokens == (1, 1)
+    assert found_in(table, table.state(), 1, beams=1, longest=2)[0][0].tokens == (1, 1)
 
 
-def test_finished_sentences_are_packed_away():
+@pytest.mark.parametrize("share", [0.125, 2.0])
+def test_greedy_removes_finished_sentences(pace, share):
+    pace(share=share)
     logits = torch.zeros(3, 3, 36, 6)
     logits[:2, 0, :, END] = 9.0
     logits[2, ..., 4] = 9.0
     table = Table(logits.log_softmax(-1))
-    found = greedy(table, table.state(), 3, longest=3)
-    assert table.asked == [(3, 1), (1, 1), (1, 1)]
-    assert [one.tokens for one in found] == [(), (), (4, 4, 4)]
-    never = Table(logits.log_softmax(-1))
-    again = greedy(never, never.state(), 3, longest=3, effort=Effort(pack_at=2.0))
-    assert never.asked == [(3, 1)] * 3
-    assert [(one.tokens, one.score) for one in again] == [(one.tokens, one.score) for one in found]
+    found = found_in(table, table.state(), 3, beams=1, longest=3)
+    assert table.asked == ([(3, 1), (1, 1), (1, 1)] if share < 1 else [(3, 1)] * 3)
+    assert [one.tokens for (one,) in found] == [(), (), (4, 4, 4)]
 
 
-def test_nan_is_reported():
+def test_greedy_reports_nan():
     table = random_table(2, 3, 5)
     table.log_probabilities[1, 0, 0, 0] = float("nan")
     with refuses("log_probabilities", "function", "sentence", "within"):
-        greedy(table, table.state(), 2, longest=3)
+        found_in(table, table.state(), 2, beams=1, longest=3)
 
 
 def test_greedy_refuses_when_nothing_can_be_written():
     table = Table(torch.full((1, 2, 5, 5), -torch.inf))
     with refuses("log_probabilities", "sentence 0"):
-        greedy(table, table.state(), 1, longest=2)
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
-
-
-def first_words(table, count, **options):
-    (found,) = sample(table, table.state(), 1, longest=1, generator=seeded(), count=count, **options)
-    words = torch.tensor([one.tokens[0] if one.tokens else END for one in found])
-    return words.bincount(minlength=table.vocabulary) / count
-
-
-@pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
-def test_frequencies_are_probabilities(temperature):
-    table = random_table(1, 1, 7)
-    seen = first_words(table, 20_000, temperature=temperature, forbidden=(PAD, BEGIN))
-    wanted = table.log_probabilities[0, 0, 0].clone()
-    wanted[[PAD, BEGIN]] = -torch.inf
-    wanted = (wanted / temperature).softmax(-1)
-    deviation = (wanted * (1 - wanted) / 20_000).sqrt()
-    assert ((seen - wanted).abs() <= 5 * deviation).all()
-
-
-def test_whole_sentences_come_as_often_as_they_should():
-    table = random_table(1, 2, 5, sharpness=0.5)
-    (found,) = sample(table, table.state(), 1, longest=2, generator=seeded(), count=20_000, forbidden=())
-    share = sum(one.tokens == (4, 1) for one in found) / 20_000
-    first, second = table.log_probabilities[0, 0, 0, 4].exp(), table.log_probabilities[0, 1, 4, 1].exp()
-    assert share == pytest.approx(float(first * second), abs=0.01)
-    one = next(one for one in found if one.tokens == (4, 1))
-    assert one.log_probability == pytest.approx(float((first * second).log()), abs=1e-6)
-    assert one.score == one.log_probability
-
-
-def test_the_best_word_alone_is_greedy():
-    table = random_table(6, 4, 6)
-    drawn = sample(table, table.state(), 6, longest=4, generator=seeded(), count=2, top_k=1)
-    for each, one in zip(drawn, greedy(table, table.state(), 6, longest=4), strict=True):
-        assert [other.tokens for other in each] == [one.tokens] * 2
-
-
-def test_one_seed_one_answer_whatever_is_packed():
-    table = random_table(12, 4, 6)
-
-    def drawn(seed, effort):
-        found = sample(table, table.state(), 12, longest=4, generator=seeded(seed), count=3, effort=effort)
-        return [[one.tokens for one in each] for each in found]
-
-    assert drawn(1, Effort()) == drawn(1, Effort(pack_at=2.0))
-    assert drawn(1, Effort()) != drawn(2, Effort())
-
-
-def test_a_sentence_does_not_end_before_its_shortest_length():
-    table = random_table(5, 4, 6)
-    found = sample(table, table.state(), 5, longest=4, shortest=3, generator=seeded(), count=20)
-    assert min(one.length for each in found for one in each) == 3
-
-
-def test_restrictions():
-    probabilities = torch.tensor([0.1, 0.4, 0.4, 0.1])
-    keep = lambda **wish: restrict(probabilities.log(), **({"top_k": None, "top_p": None} | wish)).isfinite().tolist()  # noqa: E731
-    assert keep() == [True] * 4
-    assert keep(top_k=1) == [False, True, False, False]
-    assert keep(top_k=3) == [True, True, True, False]
-    assert keep(top_p=0.39) == [False, True, False, False]
-    assert keep(top_p=0.5) == [False, True, True, False]
-    assert keep(top_p=1.0) == [True] * 4
-    assert keep(top_k=3, top_p=0.5) == [False, True, True, False]
-
-
-@pytest.mark.parametrize("temperature", [1e-39, 1e-46, 1e-300])
-def test_a_tiny_temperature_is_greedy(temperature):
-    table = random_table(3, 4, 6)
-    found = sample(table, table.state(), 3, longest=4, generator=seeded(), temperature=temperature)
-    best = greedy(table, table.state(), 3, longest=4)
-    assert [one.tokens for (one,) in found] == [one.tokens for one in best]
-
-
-def certain(token):
-    """A table that knows one word."""
-    table = random_table(1, 3, 6)
-    table.log_probabilities[:] = -torch.inf
-    table.log_probabilities[..., token] = 0.0
-    return table
-
-
-def test_where_only_a_forbidden_word_is_possible_nothing_is_drawn():
-    table = certain(5)
-    with refuses("log_probabilities", "sentence 0"):
-        sample(table, table.state(), 1, longest=3, generator=seeded(), forbidden=(PAD, BEGIN, 5))
-
-
-def test_as_many_are_returned_as_were_asked_for_or_none():
-    """One of two first words leads nowhere: some walks are lost."""
-
-    def step(tokens, state):
-        log_probabilities = torch.full((*tokens.shape, 6), -torch.inf)
-        log_probabilities[tokens == BEGIN] = torch.tensor([0, 0, 0, 0, 0.5, 0.5]).log()
-        log_probabilities[tokens == 4] = torch.tensor([0, 0, 0, 0, 1.0, 0]).log()
-        log_probabilities[tokens == 5] = torch.tensor([1.0, 0, 0, 0, 0, 0]).log()
-        return Stepped(log_probabilities, None, state)
-
-    state = random_table(1, 2, 6).state()
-    assert len(sample(step, state, 1, longest=1, generator=seeded(), count=10)[0]) == 10
-    with refuses("log_probabilities", "sentence 0"):
-        sample(step, state, 1, longest=3, generator=seeded(), count=10)
-
-
-def test_sampling_reports_nan():
-    table = random_table(1, 2, 5)
-    table.log_probabilities[..., PAD] = float("nan")
-    with refuses("log_probabilities", "sentence 0"):
-        sample(table, table.state(), 1, longest=2, generator=seeded())
-
-
-@pytest.mark.parametrize(
-    ("options", "argument", "word"),
-    [
-        ({"count": 0}, "count", "1 or more"),
-        ({"temperature": 0.0}, "temperature", "a number above 0"),
-        ({"top_k": 0}, "top_k", "1 or more words"),
-        ({"top_p": 0.0}, "top_p", "above 0, up to 1"),
-        ({"top_p": 1.5}, "top_p", "1.5"),
-        ({"top_p": "x"}, "top_p", "'x'"),
-        ({"top_k": 2.5}, "top_k", "2.5"),
-        ({"count": 2.5}, "count", "2.5"),
-        ({"count": True}, "count", "True"),
-        ({"temperature": "1"}, "temperature", "'1'"),
-        ({"length_penalty": float("nan")}, "length_penalty", "nan"),
-        ({"forbidden": 3}, "forbidden", "a sequence of tokens"),
-        ({"forbidden": [-1]}, "forbidden", "tokens, from 0 on"),
-        ({"forbidden": [1.5]}, "forbidden", "1.5"),
-    ],
-)
-def test_bad_wishes_are_named(options, argument, word):
-    table = random_table(1, 2, 5)
-    with refuses(argument, word):
-        sample(table, table.state(), 1, longest=2, generator=seeded(), **options)
+        found_in(table, table.state(), 1, beams=1, longest=2)
 
 
 def test_one_model_is_itself_and_twins_too():
     table = random_table(3, 4, 6)
-    alone = beam(table, table.state(), 3, longest=4, nbest=3)
+    alone = found_in(table, table.state(), 3, longest=4, nbest=3)
     for copies in (1, 2):
-        states = States((table.state(),) * copies)
-        together = beam(ensemble([table] * copies), states, 3, longest=4, nbest=3)
+        states = EnsembleState((table.state(),) * copies)
+        together = found_in(ensemble([table] * copies), states, 3, longest=4, nbest=3)
         for one, other in zip(chain(*alone), chain(*together), strict=True):
             assert one.tokens == other.tokens
             assert one.score == pytest.approx(other.score, abs=1e-5)
@@ -812,10 +597,10 @@ def test_probabilities_and_weights_are_means():
 
     def skewed(tokens, state):
         stepped = second(tokens, state)
-        return Stepped(stepped.log_probabilities, stepped.weights.flip(-1), stepped.state)
+        return StepOutput(stepped.log_probabilities, stepped.weights.flip(-1), stepped.state)
 
     begin = torch.full((2, 1), 2)
-    both = ensemble([first, skewed])(begin, States((first.state(), second.state())))
+    both = ensemble([first, skewed])(begin, EnsembleState((first.state(), second.state())))
     mean = (first.log_probabilities[:, 0].exp() + second.log_probabilities[:, 0].exp()) / 2
     torch.testing.assert_close(both.log_probabilities.exp(), mean)
     one = first(begin, first.state()).weights
@@ -825,13 +610,13 @@ def test_probabilities_and_weights_are_means():
 def test_alignments_survive_the_beam():
     toys, sources = [Toy(seed=0), Toy(seed=1)], random_sources(12)
     reads = [toy.read(sources) for toy in toys]
-    states, lengths = States(tuple(state for state, _ in reads)), reads[0][1]
+    states, lengths = EnsembleState(tuple(state for state, _ in reads)), reads[0][1]
     step = ensemble(toys)
-    found = beam(step, states, 12, longest=8, source_lengths=lengths)
+    found = found_in(step, states, 12, longest=8, source_lengths=lengths)
     for row, (one,) in enumerate(found):
-        state = States(tuple(state.keep(torch.tensor([row])) for state in states.each))
+        state = EnsembleState(tuple(state.select(torch.tensor([row])) for state in states.states))
         with torch.no_grad():
-            read = forced(step, state, torch.tensor([one.tokens]).long(), torch.tensor([len(one.tokens)]))
+            read = score_targets(step, state, torch.tensor([one.tokens]).long(), torch.tensor([len(one.tokens)]))
         torch.testing.assert_close(one.alignment, read.alignment(0, int(lengths[row]))[: one.length], rtol=0, atol=1e-5)
 
 
@@ -840,23 +625,23 @@ def test_models_without_attention_do_not_thin_the_weights():
 
     def blind(tokens, state):
         stepped = table(tokens, state)
-        return Stepped(stepped.log_probabilities, None, stepped.state)
+        return StepOutput(stepped.log_probabilities, None, stepped.state)
 
-    begin, states = torch.full((1, 1), 2), States((table.state(), table.state()))
+    begin, states = torch.full((1, 1), 2), EnsembleState((table.state(), table.state()))
     torch.testing.assert_close(ensemble([blind, table])(begin, states).weights, table(begin, table.state()).weights)
     assert ensemble([blind, blind])(begin, states).weights is None
 
 
 def test_a_word_that_both_exclude_stays_excluded():
     table = Table(torch.tensor([0.0, -torch.inf]).view(1, 1, 1, 2))
-    both = ensemble([table, table])(torch.full((1, 1), 2), States((table.state(), table.state())))
+    both = ensemble([table, table])(torch.full((1, 1), 2), EnsembleState((table.state(), table.state())))
     assert both.log_probabilities.flatten().tolist() == pytest.approx([log(1), -torch.inf])
 
 
 def test_models_that_do_not_fit_are_refused():
     table, wide = random_table(1, 1, 5), Table(random_table(1, 1, 5).log_probabilities, source=4)
     more = random_table(1, 1, 6)
-    begin, states = torch.full((1, 1), 2), States((table.state(), table.state()))
+    begin, states = torch.full((1, 1), 2), EnsembleState((table.state(), table.state()))
     with refuses("weights", "over 3", "and 4"):
         ensemble([table, wide])(begin, states)
     with refuses("steps", "(1, 1, 5)", "(1, 1, 6)", "model 1"):
@@ -870,14 +655,12 @@ def test_models_that_do_not_fit_are_refused():
 def test_reads_every_word_to_the_end():
     table = random_table(3, 4, 6)
     targets = torch.tensor([[4, 5, 1], [5, PAD, PAD], [PAD, PAD, PAD]])
-    read = forced(table, table.state(), targets, torch.tensor([3, 1, 0]))
+    read = score_targets(table, table.state(), targets, torch.tensor([3, 1, 0]))
     assert read.lengths.tolist() == [4, 2, 1]
     for row, words in enumerate([(4, 5, 1, END), (5, END), (END,)]):
         wanted = [plain_search.words_after(table, row, words[:place])[word] for place, word in enumerate(words)]
         assert read.log_probabilities[row].tolist() == pytest.approx(wanted + [0.0] * (4 - len(words)))
         assert read.totals[row] == pytest.approx(sum(wanted))
-        assert read.scores(0.8)[row] == pytest.approx(sum(wanted) / plain_search.divisor(len(words), 0.8))
-        assert read.alignment(row).shape == (len(words), 3)
         assert read.alignment(row, 2).shape == (len(words), 2)
         assert (read.weights[row, len(words) :] == 0).all()
 
@@ -887,16 +670,16 @@ def test_what_stands_in_the_padding_is_not_heard():
     targets, lengths = torch.randint(4, 60, (4, 6)), torch.tensor([6, 2, 0, 4])
     with torch.no_grad():
         state, _ = toy.read(sources)
-        once = forced(toy, state, targets, lengths)
+        once = score_targets(toy, state, targets, lengths)
         targets[torch.arange(6) >= lengths[:, None]] = PAD
-        again = forced(toy, state, targets, lengths)
+        again = score_targets(toy, state, targets, lengths)
     assert torch.equal(once.log_probabilities, again.log_probabilities)
 
 
 def test_gradients_flow():
     toy, sources = Toy(), random_sources(2)
     state, _ = toy.read(sources)
-    forced(toy, state, torch.tensor([[4, 5], [6, 7]]), torch.tensor([2, 1])).totals.sum().backward()
+    score_targets(toy, state, torch.tensor([[4, 5], [6, 7]]), torch.tensor([2, 1])).totals.sum().backward()
     assert toy.words.weight.grad[4].abs().sum() > 0
 
 
@@ -905,12 +688,14 @@ def test_without_attention_and_without_sentences():
 
     def blind(tokens, state):
         stepped = table(tokens, state)
-        return Stepped(stepped.log_probabilities, None, stepped.state)
+        return StepOutput(stepped.log_probabilities, None, stepped.state)
 
-    read = forced(blind, table.state(), torch.tensor([[4], [1]]), torch.tensor([1, 1]))
+    read = score_targets(blind, table.state(), torch.tensor([[4], [1]]), torch.tensor([1, 1]))
     assert read.weights is None
-    assert read.alignment(0) is None
-    none = forced(table, table.state(torch.arange(0)), torch.zeros(0, 3, dtype=torch.int64), torch.zeros(0).long())
+    assert read.alignment(0, 3) is None
+    none = score_targets(
+        table, table.state(torch.arange(0)), torch.zeros(0, 3, dtype=torch.int64), torch.zeros(0).long()
+    )
     assert none.totals.tolist() == []
 
 
@@ -918,9 +703,9 @@ def test_nan_is_reported_only_where_it_counts():
     table = random_table(2, 3, 5)
     table.log_probabilities[0, 2] = float("nan")
     targets = torch.tensor([[4, 4], [4, 4]])
-    assert forced(table, table.state(), targets, torch.tensor([1, 2])).totals.isfinite().all()
+    assert score_targets(table, table.state(), targets, torch.tensor([1, 2])).totals.isfinite().all()
     with refuses("log_probabilities", "sentence 0"):
-        forced(table, table.state(), targets, torch.tensor([2, 2]))
+        score_targets(table, table.state(), targets, torch.tensor([2, 2]))
 
 
 @pytest.mark.parametrize(
@@ -939,7 +724,7 @@ def test_nan_is_reported_only_where_it_counts():
 def test_bad_targets_are_named(targets, lengths, argument, word):
     table = random_table(2, 4, 5)
     with refuses(argument, word):
-        forced(table, table.state(), targets, lengths)
+        score_targets(table, table.state(), targets, lengths)
 
 
 def test_length():

@@ -11,19 +11,17 @@ from tests.translation.models import SENTENCES, random_model, random_sentences, 
 
 from regard.translation import Translator
 from regard.translation.batching import pad
-from regard.translation.search import beam
+from regard.translation.options import SearchOptions
+from regard.translation.search import beam_search
 from regard.translation.translator import (
-    Search,
     Sentence,
     Translation,
-    batch_size_of,
-    check_models,
+    check_same_vocabularies,
+    check_texts,
     perplexity,
-    sentences_in,
-    strength_of,
     usable_device,
 )
-from regard.translation.vocabulary import END, learn
+from regard.translation.vocabulary import END, learn_vocabulary
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +55,9 @@ def test_one_beam_is_greedy_search(translator):
     for sentence, one in zip(sentences, found, strict=True):
         ids, lengths = pad([[*translator.source_vocabulary.encode(sentence), END]])
         state = translator.models[0].model.start(ids, lengths)
-        ((expected,),) = beam(translator.models[0].model.step, state, 1, beams=1, longest=8)
+        options = SearchOptions(beams=1, length_penalty=1.0)
+        step = translator.models[0].model.step
+        ((expected,),) = beam_search(step, state, lengths, torch.tensor([8]), options)
         assert one.target.ids == expected.tokens
         assert one.score == pytest.approx(expected.score, abs=1e-5)
 
@@ -155,7 +155,7 @@ def test_what_is_impossible_has_an_infinite_perplexity(translator, log_probabili
 
 def test_the_length_penalty_of_the_folder_is_the_default(tmp_path):
     sentences = random_sentences(40)
-    stored = Translator.load(save_model(tmp_path, random_model(facts={"length_penalty": 2.5})))
+    stored = Translator.load(save_model(tmp_path, random_model(metadata={"length_penalty": 2.5})))
     plain = Translator([random_model()])
     assert (stored.length_penalty, plain.length_penalty) == (2.5, 1.0)
     ours = stored.translate(sentences, longest=12)
@@ -194,10 +194,10 @@ def test_a_model_without_attention_has_no_alignment():
         (lambda t: t.translate(None), "sentences", "NoneType"),
         (lambda t: t.translate(5), "sentences", "a list of sentences"),
         (lambda t: t.stream("ab"), "sentences", "one string"),
-        (lambda t: t.stream(["ab"], ahead=0), "ahead", "1 or more"),
-        (lambda t: t.stream(["ab"], ahead=1.5), "ahead", "1 or more"),
+        (lambda t: t.stream(["ab"], ahead=0), "ahead", "from 1 to"),
+        (lambda t: t.stream(["ab"], ahead=1.5), "ahead", "from 1 to"),
         (lambda t: t.stream(["ab"], beams=0), "beams", "0"),
-        (lambda t: t.translate(["ab"], batch_size=0), "batch_size", "1 or more"),
+        (lambda t: t.translate(["ab"], batch_size=0), "batch_size", "from 1 to"),
         (lambda t: t.translate(["ab"], batch_size=2.5), "batch_size", "2.5"),
         (lambda t: t.force(["ab"], ["ab"], batch_size=None), "batch_size", "None"),
         (lambda t: t.translate(["ab"], beams=0), "beams", "0"),
@@ -207,7 +207,7 @@ def test_a_model_without_attention_has_no_alignment():
         (lambda t: t.translate(["ab"], nbest=2.0), "nbest", "2.0"),
         (lambda t: t.translate(["ab"], shortest=10**9), "shortest", "1000000000"),
         (lambda t: t.translate(["ab"], shortest=1.5), "shortest", "1.5"),
-        (lambda t: t.translate(["ab"], shortest=5, longest=3), "longest", "at least 5"),
+        (lambda t: t.translate(["ab"], shortest=5, longest=3), "longest", "from 5"),
         (lambda t: t.translate(["ab"], beams=2, nbest=3), "nbest", "3"),
         (lambda t: t.translate(["ab"], longest=0), "longest", "0"),
         (lambda t: t.translate(["ab"], length_penalty=math.nan), "length_penalty", "a number"),
@@ -235,7 +235,7 @@ def test_a_device_that_is_not_there_is_refused(tmp_path):
 
 
 def test_a_stored_length_penalty_that_is_none_is_refused(tmp_path):
-    stored = Translator([random_model(facts={"length_penalty": "long"})])
+    stored = Translator([random_model(metadata={"length_penalty": "long"})])
     with refuses("length_penalty", "'long'"):
         stored.translate(["ab"])
 
@@ -251,7 +251,7 @@ def test_a_model_in_training_mode_translates_without_dropout_and_stays_in_traini
     assert translator.score(SENTENCES, SENTENCES) == scores
 
 
-LETTERS = learn("characters", ["ab cd"])
+LETTERS = learn_vocabulary("characters", ["ab cd"])
 WEIGHTS = torch.tensor(
     [
         [0.5, 0.3, 0.0, 0.1, 0.1],
@@ -301,8 +301,8 @@ def test_text_and_tokens_are_those_of_the_target():
     assert (translation("c d", None).text, translation("c d", None).tokens) == ("c d", ("c", "▁", "d"))
 
 
-WORDS = learn("words", ["one two"])
-ABC = learn("characters", ["one two"])
+WORDS = learn_vocabulary("words", ["one two"])
+ABC = learn_vocabulary("characters", ["one two"])
 
 
 def sentence_of(text, vocabulary):
@@ -313,20 +313,20 @@ def test_words_are_shown_as_written_even_where_they_are_unknown():
     met = sentence_of("one three", WORDS)
     assert met.words == ("one", "three")
     assert met.pieces == ("one", "⁇")
-    assert met.word_of_each == (0, 1)
+    assert met.word_indices == (0, 1)
 
 
 def test_letters_belong_to_their_words():
     met = sentence_of("on we", ABC)
     assert met.pieces == ("o", "n", "▁", "w", "e")
-    assert met.word_of_each == (0, 0, 1, 1, 1)
+    assert met.word_indices == (0, 0, 1, 1, 1)
 
 
 def test_where_the_vocabulary_sees_other_words_they_are_its_own():
-    subwords = learn("bpe", ["one two three"], 20)
+    subwords = learn_vocabulary("bpe", ["one two three"], 20)
     met = sentence_of("one▁two", subwords)  # sentencepiece reads this sign as a blank
     assert met.words == ("one", "two")
-    assert set(met.word_of_each) == {0, 1}
+    assert set(met.word_indices) == {0, 1}
 
 
 def test_sentences_are_taken_one_by_one():
@@ -334,53 +334,25 @@ def test_sentences_are_taken_one_by_one():
         yield "first"
         raise AssertionError("it was read ahead")
 
-    assert next(sentences_in("sentences", endless())) == "first"
+    assert next(check_texts("sentences", endless())) == "first"
 
 
 @pytest.mark.parametrize(("given", "said"), [("ab", "one string"), ([None], "NoneType at number 0")])
 def test_what_is_no_sentence_is_refused(given, said):
     with refuses("targets", said):
-        list(sentences_in("targets", given))
+        list(check_texts("targets", given))
 
 
 @pytest.mark.parametrize(("given", "said"), [("ab", "one string"), (None, "NoneType"), (5, "int")])
 def test_what_holds_no_sentences_is_refused_before_one_is_asked_for(given, said):
     with refuses("targets", said, "a list of sentences"):
-        sentences_in("targets", given)
-
-
-@pytest.mark.parametrize(
-    ("given", "strength"), [(None, 1.0), (0, 0.0), (2.5, 2.5), (-1, -1.0), (np.float32(1), 1.0), (np.int64(2), 2.0)]
-)
-def test_any_finite_strength_is_taken(given, strength):
-    assert strength_of(given) == strength
-    assert type(strength_of(given)) is float
-
-
-@pytest.mark.parametrize("given", [math.nan, math.inf, "1", True, [1], np.float32("nan"), np.int64(21), 1j])
-def test_other_strengths_are_refused(given):
-    with refuses("length_penalty", "20"):
-        strength_of(given)
-
-
-def test_a_batch_has_a_sentence():
-    assert (batch_size_of(1), batch_size_of(np.int64(8))) == (1, 8)
-    for given in (-1, 0, 2.5, None):
-        with refuses("batch_size", str(given), "1 or more"):
-            batch_size_of(given)
-
-
-def test_a_search_has_numbers_of_python():
-    search = Search.checked(np.int64(3), np.int64(2), np.float32(0.5), np.int64(1), np.int64(9), np.int64(4))
-    assert search == Search(beams=3, nbest=2, strength=0.5, shortest=1, longest=9, batch_size=4)
-    assert {type(number) for number in vars(search).values()} == {int, float}
-    assert Search.checked(3, 2, 0.5, 1, None, 4).longest is None
+        check_texts("targets", given)
 
 
 def test_models_with_the_same_vocabularies_may_vote():
-    check_models([random_model(1), random_model(2, attention="none")])
+    check_same_vocabularies([random_model(1), random_model(2, attention="none")])
     with refuses("models", "model 3"):
-        check_models([random_model(1), random_model(2), random_model(source_unit="words")])
+        check_same_vocabularies([random_model(1), random_model(2), random_model(source_unit="words")])
 
 
 @pytest.mark.parametrize("device", ["cuda:99", "abacus", "meta:x"])

@@ -15,25 +15,25 @@ from regard.errors import RegardError
 from regard.translation.text import normalise
 from regard.translation.vocabulary import (
     BEGIN,
-    COUNT,
+    BPE,
     END,
+    NUM_SPECIAL,
     PAD,
     UNITS,
     UNKNOWN,
     Characters,
-    Subwords,
     Vocabulary,
     Words,
-    learn,
-    load,
-    text_of,
-    words_of,
+    join_surfaces,
+    learn_vocabulary,
+    load_vocabulary,
+    word_indices,
 )
 
 TEXTS = ["thé cät sat, 東京 tower!", "a cät & a dög 😀", "the 𝔘nicode tower 'says' it", "שלום world ไทย <b>"] * 3
 LETTERS = sorted(set("".join(TEXTS)) - {" "})
 WORDS = sorted(set(" ".join(TEXTS).split()))
-VOCABULARIES = {unit: learn(unit, TEXTS, 120 if unit == "bpe" else None) for unit in UNITS}
+VOCABULARIES = {unit: learn_vocabulary(unit, TEXTS, 120 if unit == "bpe" else None) for unit in UNITS}
 
 # Blanks of several kinds between words that are all known.
 known_words = st.lists(st.sampled_from(WORDS), max_size=8)
@@ -63,7 +63,7 @@ def test_is_a_vocabulary(vocabulary, unit):
 
 def test_the_symbols_come_first(vocabulary):
     assert vocabulary.pieces([PAD, UNKNOWN, BEGIN, END]) == ["<pad>", "⁇", "<s>", "</s>"]
-    assert min(min(ids) for ids in vocabulary.encode_all(TEXTS)) >= COUNT
+    assert min(min(ids) for ids in vocabulary.encode_all(TEXTS)) >= NUM_SPECIAL
     assert max(max(ids) for ids in vocabulary.encode_all(TEXTS)) < len(vocabulary)
 
 
@@ -83,8 +83,8 @@ def test_escapes_are_undone(vocabulary):
 
 def test_what_was_escaped_twice_is_still_escaped_once(unit):
     raw, clean = "a &amp;lt; b", "a &lt; b"
-    vocabulary = learn(unit, [normalise(raw)], 30)
-    assert vocabulary.to_bytes() == learn(unit, [raw], 30).to_bytes()
+    vocabulary = learn_vocabulary(unit, [normalise(raw)], 30)
+    assert vocabulary.to_bytes() == learn_vocabulary(unit, [raw], 30).to_bytes()
     for text in (raw, normalise(raw)):
         assert vocabulary.decode(vocabulary.encode(text)) == clean
         assert vocabulary.encode_all([text]) == [vocabulary.encode(text)]
@@ -124,7 +124,7 @@ def test_words_are_numbered_as_in_the_text(unit, data):
     words = data.draw(known(unit))
     vocabulary = VOCABULARIES[unit]
     ids = vocabulary.encode(" ".join(words))
-    numbers = vocabulary.words([*ids, END])
+    numbers = vocabulary.word_indices([*ids, END])
     assert numbers[-1] == -1
     for number, word in enumerate(words):
         ours = [token for token, of in zip(ids, numbers, strict=False) if of == number]
@@ -137,18 +137,18 @@ def test_any_ids_are_text_with_its_words(unit, data):
     ids = data.draw(st.lists(st.integers(0, len(vocabulary) - 1)))
     text = vocabulary.decode(ids)
     assert text == " ".join(text.split())
-    assert max(vocabulary.words(ids), default=-1) + 1 == len(text.split())
-    assert len(vocabulary.pieces(ids)) == len(vocabulary.words(ids)) == len(ids)
+    assert max(vocabulary.word_indices(ids), default=-1) + 1 == len(text.split())
+    assert len(vocabulary.pieces(ids)) == len(vocabulary.word_indices(ids)) == len(ids)
 
 
 def test_nothing_is_nothing(vocabulary):
-    assert vocabulary.encode(" ") == vocabulary.spans("") == vocabulary.words([]) == []
+    assert vocabulary.encode(" ") == vocabulary.spans("") == vocabulary.word_indices([]) == []
     assert vocabulary.encode_all([]) == []
     assert vocabulary.decode([]) == ""
 
 
 def test_an_id_that_is_not_there(vocabulary):
-    for method in (vocabulary.decode, vocabulary.pieces, vocabulary.words):
+    for method in (vocabulary.decode, vocabulary.pieces, vocabulary.word_indices):
         with refuses("ids", f"{len(vocabulary)} at position 1", f"from 0 to {len(vocabulary) - 1}"):
             method([4, len(vocabulary)])
         with refuses("ids", "1 at position"):
@@ -159,23 +159,26 @@ def test_an_id_that_is_not_there(vocabulary):
 def test_saved_and_read(vocabulary, unit, other):
     data = vocabulary.to_bytes()
     if unit == other:
-        again = load(unit, data)
+        again = load_vocabulary(unit, data)
         assert len(again) == len(vocabulary)
         assert again.to_bytes() == data
         assert again.encode_all(TEXTS) == vocabulary.encode_all(TEXTS)
     else:
         with refuses("vocabulary", "Check", "file"):
-            load(other, data)
+            load_vocabulary(other, data)
 
 
 def test_learning_again_gives_the_same(vocabulary, unit):
-    assert learn(unit, iter(TEXTS), len(vocabulary)).to_bytes() == learn(unit, TEXTS, len(vocabulary)).to_bytes()
+    assert (
+        learn_vocabulary(unit, iter(TEXTS), len(vocabulary)).to_bytes()
+        == learn_vocabulary(unit, TEXTS, len(vocabulary)).to_bytes()
+    )
 
 
 def survives(unit, data):
     """Whether it is read, and then works; a refusal says what to do."""
     try:
-        vocabulary = load(unit, data)
+        vocabulary = load_vocabulary(unit, data)
     except RegardError as refusal:
         return "learn the vocabulary again" not in refusal.repair
     for text in TEXTS[:4]:
@@ -218,18 +221,18 @@ def test_any_bytes_are_refused(unit, data):
     ],
 )
 def test_by_hand(surfaces, words):
-    assert words_of(surfaces) == words
+    assert word_indices(surfaces) == words
 
 
 @given(st.lists(st.sampled_from([None, " ", "a", "b", " a", " bc", "⁇"])))
 def test_the_tokens_of_a_word_spell_it(surfaces):
-    numbers = words_of(surfaces)
+    numbers = word_indices(surfaces)
     assert len(numbers) == len(surfaces)
     spelt: dict[int, str] = {}
     for number, surface in zip(numbers, surfaces, strict=True):
         if number >= 0:
             spelt[number] = spelt.get(number, "") + (surface or "").strip()
-    assert [spelt[number] for number in sorted(spelt)] == text_of(surfaces).split()
+    assert [spelt[number] for number in sorted(spelt)] == join_surfaces(surfaces).split()
     assert all(surface is None or not surface.strip() for surface, n in zip(surfaces, numbers, strict=True) if n < 0)
 
 
@@ -238,14 +241,13 @@ TEXTS_LISTED = ["b a a", "b a c", "d"]
 
 def test_the_most_frequent_first_then_by_the_alphabet():
     assert Words.learn(TEXTS_LISTED).tokens == ("a", "b", "c", "d")
-    assert Words.learn(TEXTS_LISTED, least=2).tokens == ("a", "b")
     assert Words.learn(TEXTS_LISTED, size=5).tokens == ("a",)
     assert Characters.learn(TEXTS_LISTED).tokens == (" ", "a", "b", "c", "d")
     assert Characters.learn(TEXTS_LISTED, size=6).tokens == (" ", "a")
 
 
 def test_what_was_not_kept_is_unknown():
-    words = Words.learn(TEXTS_LISTED, least=2)
+    words = Words.learn(TEXTS_LISTED, size=6)
     assert words.encode("a c b") == [4, UNKNOWN, 5]
     assert words.decode(words.encode("a c b")) == "a ⁇ b"
 
@@ -261,10 +263,10 @@ def test_no_dropout(cls):
         vocabulary.encode_all(TEXTS_LISTED, dropout=0.1)
 
 
-@pytest.mark.parametrize(("texts", "least"), [([], 1), ([" "], 1), (["a b"], 2)])
-def test_nothing_to_learn_from(texts, least):
-    with refuses("texts", f"no words that occur {least} times or more"):
-        Words.learn(texts, least=least)
+@pytest.mark.parametrize("texts", [[], [" "]])
+def test_nothing_to_learn_from(texts):
+    with refuses("texts", "no words"):
+        Words.learn(texts)
 
 
 @pytest.mark.parametrize(
@@ -300,7 +302,7 @@ def test_a_character_is_one_and_no_other_blank(token):
 
 
 TEXTS_SUBWORDS = ["the lowest tower", "the newest tower", "a wider world", "the low new wide world"] * 20
-SUBWORDS = Subwords.learn(TEXTS_SUBWORDS, size=80)
+SUBWORDS = BPE.learn(TEXTS_SUBWORDS, size=80)
 
 
 def test_frequent_words_are_whole_and_rare_ones_are_not():
@@ -309,19 +311,19 @@ def test_frequent_words_are_whole_and_rare_ones_are_not():
 
 
 def test_no_more_than_asked_for_and_fewer_where_there_is_nothing_to_merge():
-    assert len(Subwords.learn(TEXTS_SUBWORDS, size=40)) == 40
-    assert COUNT < len(Subwords.learn(["ab ab"], size=1000)) < 20
+    assert len(BPE.learn(TEXTS_SUBWORDS, size=40)) == 40
+    assert NUM_SPECIAL < len(BPE.learn(["ab ab"], size=1000)) < 20
 
 
 def test_an_unknown_letter_does_not_cut_the_word():
     ids = SUBWORDS.encode("toẞer")
     assert UNKNOWN in ids
     assert SUBWORDS.decode(ids) == "to⁇er"
-    assert SUBWORDS.words(ids) == [0] * len(ids)
+    assert SUBWORDS.word_indices(ids) == [0] * len(ids)
 
 
 def test_spans_count_characters_not_bytes():
-    subwords = Subwords.learn(["größe 東京 😀 ok"] * 5, size=60)
+    subwords = BPE.learn(["größe 東京 😀 ok"] * 5, size=60)
     text = "ok 😀 größe 東京"
     covered = [text[start:end] for start, end in subwords.spans(text)]
     assert "".join(covered) == text.replace(" ", "")
@@ -329,7 +331,7 @@ def test_spans_count_characters_not_bytes():
 
 
 def test_long_sentences_are_learnt_from():
-    assert UNKNOWN not in Subwords.learn(["a " * 5000 + "z"], size=20).encode("z")
+    assert UNKNOWN not in BPE.learn(["a " * 5000 + "z"], size=20).encode("z")
 
 
 def test_dropout_repeats_with_its_seed():
@@ -345,9 +347,9 @@ def test_dropout_repeats_with_its_seed():
 def test_dropout_repeats_in_another_process():
     """A training that was interrupted goes on to the same bits."""
     script = (
-        "import sys; from regard.translation.vocabulary import Subwords; "
+        "import sys; from regard.translation.vocabulary import BPE; "
         "data = bytes.fromhex(sys.argv[1]); "
-        "print(Subwords.from_bytes(data).encode_all(sys.argv[2:], dropout=0.3, seed=5))"
+        "print(BPE.from_bytes(data).encode_all(sys.argv[2:], dropout=0.3, seed=5))"
     )
     call = [sys.executable, "-c", script, SUBWORDS.to_bytes().hex(), *TEXTS_SUBWORDS]
     there = subprocess.run(call, capture_output=True, text=True, check=True).stdout
@@ -378,23 +380,23 @@ def test_dropout_is_a_probability(dropout):
 @pytest.mark.parametrize("texts", [[], ["", " "], ["▁"], ["\0"], ["▁ \0", "▁▁"], ["a ▅"]])
 def test_a_text_without_anything_to_learn(texts):
     with refuses("texts", "training", "nothing", "learnt"):
-        Subwords.learn(texts, size=50)
+        BPE.learn(texts, size=50)
 
 
 def test_fewer_ids_than_characters():
-    with refuses("size", "8", "at least 15, for the symbols"):
-        Subwords.learn(["abcdefghij"], size=8)
-    assert len(Subwords.learn(["abcdefghij"], size=15)) == 15
+    with refuses("size", "8", "at least 15, for the special tokens"):
+        BPE.learn(["abcdefghij"], size=8)
+    assert len(BPE.learn(["abcdefghij"], size=15)) == 15
 
 
 def test_what_else_sentencepiece_refuses_is_told_in_its_words():
     with refuses("texts, size", "sentencepiece", "refuses"):
-        Subwords.learn(["abc"], size=-1)
+        BPE.learn(["abc"], size=-1)
 
 
 def test_the_sign_of_the_unknown_is_learnt_as_a_character():
-    subwords = Subwords.learn([*TEXTS_SUBWORDS, "what is this ⁇"], size=80)
-    again = Subwords.from_bytes(subwords.to_bytes())
+    subwords = BPE.learn([*TEXTS_SUBWORDS, "what is this ⁇"], size=80)
+    again = BPE.from_bytes(subwords.to_bytes())
     ids = again.encode("is this ⁇")
     assert UNKNOWN not in ids
     assert again.decode(ids) == "is this ⁇"
@@ -402,23 +404,23 @@ def test_the_sign_of_the_unknown_is_learnt_as_a_character():
 
 def test_text_that_spells_a_symbol_is_learnt():
     text = "a <s>old</s> price <pad> <unk>"
-    subwords = Subwords.learn([*TEXTS_SUBWORDS, text], size=80)
+    subwords = BPE.learn([*TEXTS_SUBWORDS, text], size=80)
     for dropout in (0.0, 0.5, 1.0):
         (ids,) = subwords.encode_all([text], dropout=dropout)
-        assert min(ids) >= COUNT
+        assert min(ids) >= NUM_SPECIAL
         assert subwords.decode(ids) == text
 
 
 def test_a_model_with_the_usual_names_of_the_symbols_is_still_read():
-    again = Subwords.from_bytes(trained({}))
-    assert again.pieces(range(COUNT)) == SUBWORDS.pieces(range(COUNT))
+    again = BPE.from_bytes(trained({}))
+    assert again.pieces(range(NUM_SPECIAL)) == SUBWORDS.pieces(range(NUM_SPECIAL))
     assert again.decode(again.encode("the tower")) == "the tower"
 
 
 def test_quiet_and_without_files(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     with refuses("vocabulary"):
-        Subwords.from_bytes(Subwords.learn(TEXTS_SUBWORDS, size=60).to_bytes()[:-40] + b"\xff" * 40)
+        BPE.from_bytes(BPE.learn(TEXTS_SUBWORDS, size=60).to_bytes()[:-40] + b"\xff" * 40)
     assert capfd.readouterr() == ("", "")
     assert not [*tmp_path.iterdir()]
 
@@ -429,7 +431,7 @@ def test_quiet_and_without_files(tmp_path, monkeypatch, capfd):
 )
 def test_a_model_that_is_not_ours(options):
     with refuses("vocabulary", "sentencepiece", "model", "ours"):
-        Subwords.from_bytes(trained(options))
+        BPE.from_bytes(trained(options))
 
 
 def trained(options):
@@ -444,34 +446,28 @@ def trained(options):
 def test_without_sentencepiece(monkeypatch):
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
     with refuses("unit bpe", "no module named", "regard[translation]"):
-        Subwords.learn(TEXTS_SUBWORDS)
+        BPE.learn(TEXTS_SUBWORDS)
 
 
 TEXTS_CHOICE = ["a cat and a cab"] * 4
 
 
-@pytest.mark.parametrize(("unit", "cls"), [("bpe", Subwords), ("characters", Characters), ("words", Words)])
+@pytest.mark.parametrize(("unit", "cls"), [("bpe", BPE), ("characters", Characters), ("words", Words)])
 def test_by_name(unit, cls):
-    learnt = learn(unit, TEXTS_CHOICE, 14)
+    learnt = learn_vocabulary(unit, TEXTS_CHOICE, 14)
     assert type(learnt) is cls
-    assert type(load(unit, learnt.to_bytes())) is cls
+    assert type(load_vocabulary(unit, learnt.to_bytes())) is cls
     assert len(learnt) <= 14
-
-
-def test_options_reach_the_unit():
-    assert learn("words", TEXTS_CHOICE, least=5).to_bytes() == Words(["a"]).to_bytes()
-    with refuses("least", "2 for bpe"):
-        learn("bpe", TEXTS_CHOICE, least=2)
 
 
 @pytest.mark.parametrize("unit", ["bpe", "characters", "words"])
 def test_room_for_more_than_the_symbols(unit):
     with refuses("size", "4", "more than 4"):
-        learn(unit, TEXTS_CHOICE, 4)
+        learn_vocabulary(unit, TEXTS_CHOICE, 4)
 
 
 def test_a_unit_that_is_not_there():
     with refuses("unit", "'bytes'", "'bpe'", "'characters'"):
-        learn("bytes", TEXTS_CHOICE)
+        learn_vocabulary("bytes", TEXTS_CHOICE)
     with refuses("unit", "'bytes'"):
-        load("bytes", b"")
+        load_vocabulary("bytes", b"")

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import regard
-from regard.translation.search import Stepped
+from regard.translation.search import StepOutput
 from regard.translation.vocabulary import END, PAD
 
 
@@ -23,7 +23,7 @@ class Prefixes:
     def reorder(self, beams: Tensor) -> Prefixes:
         return replace(self, prefix=self.prefix.gather(1, beams))
 
-    def keep(self, rows: Tensor) -> Prefixes:
+    def select(self, rows: Tensor) -> Prefixes:
         return replace(self, sentence=self.sentence[rows], prefix=self.prefix[rows])
 
 
@@ -43,13 +43,13 @@ class Table:
         rows = torch.arange(len(self.log_probabilities)) if sentences is None else sentences
         return Prefixes(rows, 0, torch.zeros(len(rows), 1, dtype=torch.int64))
 
-    def __call__(self, tokens: Tensor, state: Prefixes) -> Stepped:
+    def __call__(self, tokens: Tensor, state: Prefixes) -> StepOutput:
         self.asked.append(tuple(tokens.shape))
         prefix = state.prefix * self.vocabulary + tokens if state.step else state.prefix
         rows = self.log_probabilities[state.sentence[:, None], state.step, prefix]
         weights = torch.stack([(prefix + 1.0 + place) for place in range(self.source)], -1)
         weights = weights / weights.sum(-1, keepdim=True)
-        return Stepped(rows, weights, replace(state, step=state.step + 1, prefix=prefix))
+        return StepOutput(rows, weights, replace(state, step=state.step + 1, prefix=prefix))
 
 
 def random_table(sentences: int, steps: int, vocabulary: int, *, sharpness: float = 2.0, seed: int = 0) -> Table:
@@ -66,7 +66,7 @@ class Decoding:
     def reorder(self, beams: Tensor) -> Decoding:
         return replace(self, hidden=self.hidden.gather(1, beams[..., None].expand(-1, -1, self.hidden.shape[-1])))
 
-    def keep(self, rows: Tensor) -> Decoding:
+    def select(self, rows: Tensor) -> Decoding:
         return Decoding(self.hidden[rows], self.memory.select(rows))
 
 
@@ -95,13 +95,13 @@ class Toy(nn.Module):
         mean = (annotations * inside).sum(1) / lengths[:, None]
         return Decoding(mean[:, None].tanh(), memory), lengths
 
-    def forward(self, tokens: Tensor, state: Decoding) -> Stepped:
+    def forward(self, tokens: Tensor, state: Decoding) -> StepOutput:
         seen = self.attention.recall_inspect(state.hidden, state.memory)
         read = torch.cat((self.words(tokens), seen.output), -1)
         hidden = self.cell(read.flatten(0, 1), state.hidden.flatten(0, 1)).unflatten(0, tokens.shape)
         logits = self.out(torch.cat((hidden, seen.output), -1))
         logits[..., END] += 2.0  # sentences of some words, not of one or of very many
-        return Stepped(logits.log_softmax(-1), seen.weights(), Decoding(hidden, state.memory))
+        return StepOutput(logits.log_softmax(-1), seen.weights(), Decoding(hidden, state.memory))
 
 
 def random_sources(count: int, vocabulary: int = 60, seed: int = 1) -> list[list[int]]:

@@ -12,7 +12,8 @@ from regard.translation.corpora import built_in
 from regard.translation.dataset import MOST_OF_ALL, BadLine, Example, Pair, read_pairs, read_parallel
 from regard.translation.evaluation import Comparison, evaluate, save_figure
 from regard.translation.metrics import check_count, check_tokenizer, looks_tokenised
-from regard.translation.translator import Translator, check_effort
+from regard.translation.options import SearchOptions
+from regard.translation.translator import Translator
 
 # A test set is taken as it is: only a line that is no pair at all is left out, and that is said.
 ANY_RATIO = float("inf")
@@ -49,7 +50,7 @@ class Wishes:
 def run(wishes: Wishes) -> Comparison:
     """Evaluate, print the report, write what was asked for; what is wrong is refused before a model is loaded."""
     check_tokenizer(wishes.tokenize)
-    check_effort(wishes.beams, wishes.batch_size)
+    SearchOptions(beams=wishes.beams, length_penalty=wishes.length_penalty, batch_size=wishes.batch_size)
     _check_figure(wishes.figure)
     if len(set(wishes.models)) < len(wishes.models):
         raise RegardError(

@@ -13,7 +13,6 @@ from regard.cli.recipe_flags import RecipeFlags
 from regard.cli.statuses import INTERRUPTED
 from regard.translation import checkpoint
 from regard.translation.dataset import Sources
-from regard.translation.monitoring import silence
 from regard.translation.train_procedure import Done, Wishes, leads, run
 from regard.translation.training import STATE
 
@@ -77,8 +76,8 @@ def train(
     )
     wishes = Wishes(sources, out, recipe=recipe, init=init, device=device, threads=threads, flags=dict(flags))
     try:
-        with progress() if leads() else nullcontext(silence) as listen:
-            done = run(wishes, listen)
+        with progress() if leads() else nullcontext() as on_event:
+            done = run(wishes, on_event)
     except KeyboardInterrupt:
         if leads():
             print(f"\nregard: interrupted; the same command {_after_interruption(out)}.", file=sys.stderr)

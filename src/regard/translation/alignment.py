@@ -63,8 +63,8 @@ class Alignment:
         *,
         source_words: Sequence[str],
         target_words: Sequence[str],
-        source_word_of_each: Sequence[int],
-        target_word_of_each: Sequence[int],
+        source_word_indices: Sequence[int],
+        target_word_indices: Sequence[int],
     ) -> Alignment:
         """Merge attention between tokens to attention between words, as `merge_to_words` does.
 
@@ -72,13 +72,13 @@ class Alignment:
             weights: (target tokens, source tokens), of one sentence; END may follow as the last of either.
             source_words: the words of the source.
             target_words: the words of the target.
-            source_word_of_each: for each source token the number of its word; -1 for none.
-            target_word_of_each: the same for target tokens.
+            source_word_indices: for each source token the number of its word; -1 for none.
+            target_word_indices: the same for target tokens.
         """
         merged = merge_to_words(
             weights.detach().float().cpu(),
-            target_word_of_each,
-            source_word_of_each,
+            target_word_indices,
+            source_word_indices,
             target_count=len(target_words),
             source_count=len(source_words),
         )

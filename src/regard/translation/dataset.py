@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from regard.errors import RegardError
 from regard.translation.text import MOST_BYTES, normalise, read_lines
-from regard.translation.vocabulary import Unit, Vocabulary, VocabularySizeError, learn
+from regard.translation.vocabulary import Unit, Vocabulary, VocabularySizeError, learn_vocabulary
 
 if TYPE_CHECKING:
     from regard.translation.recipe import Recipe
@@ -388,9 +388,9 @@ def learn_vocabularies(recipe: Recipe, train: Iterable[Pair | Example]) -> tuple
     sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
     try:
         if recipe.model.joint:
-            joint = learn(data.source_unit, sources + targets, data.vocabulary_size)
+            joint = learn_vocabulary(data.source_unit, sources + targets, data.vocabulary_size)
             return joint, joint
-        return learn(data.source_unit, sources, data.vocabulary_size), learn(
+        return learn_vocabulary(data.source_unit, sources, data.vocabulary_size), learn_vocabulary(
             data.target_unit, targets, data.vocabulary_size
         )
     except VocabularySizeError as refusal:

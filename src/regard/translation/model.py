@@ -13,7 +13,7 @@ before the output is a tanh layer, not maxout.
 """
 
 from dataclasses import dataclass, fields, replace
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +27,7 @@ from regard.masks import Mask
 from regard.scores import Additive, Bilinear
 from regard.scores.names import KERNEL_SCORES
 from regard.torch_compat import is_exporting
-from regard.translation.search import Stepped
+from regard.translation.search import StepOutput
 from regard.translation.unrolled import ConditionalWeights, StepWeights, run_both_directions, unroll
 from regard.translation.vocabulary import PAD
 
@@ -266,7 +266,7 @@ class DecoderState:
     """
 
     recurrent: tuple[Tensor, ...]
-    memory: Memory | Tensor
+    memory: Any
 
     @property
     def hidden(self) -> Tensor:
@@ -278,10 +278,12 @@ class DecoderState:
         index = beams[..., None].expand(-1, -1, self.hidden.shape[-1])
         return replace(self, recurrent=tuple(part.gather(1, index) for part in self.recurrent))
 
-    def keep(self, rows: Tensor) -> "DecoderState":
+    def select(self, sentences: Tensor) -> "DecoderState":
         """Return the state of some sentences of the batch; int64 (sentences)."""
-        memory = self.memory.index_select(0, rows) if isinstance(self.memory, Tensor) else self.memory.select(rows)
-        return DecoderState(tuple(part.index_select(0, rows) for part in self.recurrent), memory)
+        recurrent = tuple(part.index_select(0, sentences) for part in self.recurrent)
+        if isinstance(self.memory, Tensor):
+            return DecoderState(recurrent, self.memory.index_select(0, sentences))
+        return DecoderState(recurrent, self.memory.select(sentences))
 
 
 class Decoder(nn.Module):
@@ -450,7 +452,7 @@ class EncoderDecoder(nn.Module):
         states, contexts = self.decoder.unroll(words, self.start(source, lengths))
         return self._read_out(states, words, contexts)
 
-    def step(self, tokens: Tensor, state: DecoderState) -> Stepped:
+    def step(self, tokens: Tensor, state: DecoderState) -> StepOutput:
         """Compute the log-probabilities of the next word: the step function of a search.
 
         Args:
@@ -460,7 +462,7 @@ class EncoderDecoder(nn.Module):
         words = self._embed(self.target_embedding, tokens)
         state, context, weights = self.decoder.step(words, state)
         logits = self._read_out(state.hidden, words, context)
-        return Stepped(functional.log_softmax(logits.float(), -1), weights, state)
+        return StepOutput(functional.log_softmax(logits.float(), -1), weights, state)
 
     def _embed(self, table: nn.Embedding, tokens: Tensor) -> Tensor:
         words = self.embedding_dropout(table(tokens))

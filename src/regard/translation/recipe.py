@@ -11,7 +11,7 @@ import torch
 
 from regard.errors import RegardError
 from regard.translation.model import Architecture, EncoderDecoder
-from regard.translation.model_folder import Loaded, load
+from regard.translation.model_folder import TrainedModel
 
 
 @dataclass(frozen=True)
@@ -283,14 +283,14 @@ def choose_recipe(base: Recipe, file: Path | None, flags: Mapping[str, Any]) -> 
     return base.with_flags(flags) if file is None else Recipe.read(file, base, flags)
 
 
-def fine_tuned(base: Recipe, init: Loaded) -> Recipe:
+def fine_tuned(base: Recipe, init: TrainedModel) -> Recipe:
     """`base` with the architecture of a trained model, and the units of its vocabularies."""
     units = {"source_unit": init.source_vocabulary.unit, "target_unit": init.target_vocabulary.unit}
     bpe_dropout = base.data.bpe_dropout if "bpe" in units.values() else 0.0
     return replace(base, model=init.model.architecture, data=replace(base.data, **units, bpe_dropout=bpe_dropout))
 
 
-def begin_from(folder: Path, recipe: Recipe, init: Loaded) -> Loaded:
+def begin_from(folder: Path, recipe: Recipe, init: TrainedModel) -> TrainedModel:
     """The model of `folder` with the recipe's dropout; everything else of it must be as the recipe says.
 
     init: what was loaded from the folder.
@@ -316,9 +316,9 @@ def begin_from(folder: Path, recipe: Recipe, init: Loaded) -> Loaded:
     return replace(init, model=model)
 
 
-def load_beginning(folder: Path) -> Loaded:
+def load_beginning(folder: Path) -> TrainedModel:
     """A trained model, on the CPU; what is wrong with its folder is about `init`."""
     try:
-        return load(folder, torch.device("cpu"))
+        return TrainedModel.load(folder, torch.device("cpu"))
     except RegardError as refusal:
         raise refusal.about("init") from None

@@ -11,7 +11,7 @@ import torch
 from regard.errors import RegardError
 from regard.translation.checkpoint import StopSignals, writing_file
 from regard.translation.dataset import Corpus, Example, Pair, Sources, check, read
-from regard.translation.monitoring import Ended, Event, Listener, Started, silence
+from regard.translation.monitoring import Event, Listener, Started, TrainingResult
 from regard.translation.recipe import Recipe, begin_from, choose_recipe, fine_tuned, load_beginning, preset
 from regard.translation.training import train
 from regard.translation.translator import usable_device
@@ -45,13 +45,13 @@ class Done:
     test: the file of pairs that were held out of it; None where the corpus is built in, or nothing was held out.
     """
 
-    ended: Ended
+    ended: TrainingResult
     recipe: Recipe
     corpus: Corpus
     test: Path | None
 
 
-def run(wishes: Wishes, listen: Listener = silence) -> Done:
+def run(wishes: Wishes, on_event: Listener | None = None) -> Done:
     """Train; what is wrong with the flags is refused before a file is read."""
     check(wishes.sources)
     _check_keeps(wishes.sources, wishes.out / TEST)
@@ -70,9 +70,10 @@ def run(wishes: Wishes, listen: Listener = silence) -> Done:
     def hear(event: Event) -> None:
         if isinstance(event, Started) and test is not None:  # the folder is ours, and the training may be interrupted
             _write_pairs(test, corpus.test)
-        listen(event)
+        if on_event is not None:
+            on_event(event)
 
-    ended = train(recipe, corpus, wishes.out, device=device, init=init, listen=hear, signals=StopSignals())
+    ended = train(recipe, corpus, wishes.out, device=device, init=init, on_event=hear, signals=StopSignals())
     return Done(ended, recipe, corpus, test)
 
 

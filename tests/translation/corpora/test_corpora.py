@@ -8,7 +8,7 @@ from tests.refuses import refuses
 
 from regard.translation.corpora import built_in, names
 from regard.translation.dataset import BuiltIn
-from regard.translation.vocabulary import UNITS, learn
+from regard.translation.vocabulary import UNITS, learn_vocabulary
 
 SIZES = {"train": 60, "valid": 12, "test": 12}
 
@@ -23,7 +23,7 @@ def test_by_name_and_with_units_that_work(name):
         (corpus.source_unit, [example.source for example in corpus.train]),
         (corpus.target_unit, [example.target for example in corpus.train]),
     ):
-        vocabulary = learn(unit, texts)
+        vocabulary = learn_vocabulary(unit, texts)
         assert [vocabulary.decode(ids) for ids in vocabulary.encode_all(texts)] == texts
 
 

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regard.errors import RegardError
-from regard.translation.search import MOST_TOKENS
-from regard.translation.translator import check_effort, strength_of
+from regard.translation.options import SearchOptions
 
 LINES = ("pharaoh", "json")
 PICTURES = ("svg", "png")
@@ -47,19 +46,7 @@ def check(wishes: Wishes) -> None:
     """Refuse before a model is loaded what could only fail later."""
     if wishes.sentences and wishes.input is not None:
         raise _refusal("input", f"--input {wishes.input} and sentences", "one of them", "Leave one out.")
-    check_effort(wishes.beams, wishes.batch_size)
-    if not 1 <= wishes.nbest <= wishes.beams:
-        raise _refusal("nbest", str(wishes.nbest), f"from 1 to the {wishes.beams} beams", "Raise --beams with it.")
-    if wishes.shortest < 0:
-        raise _refusal("shortest", str(wishes.shortest), "0 or more tokens", "Leave it out.")
-    least = max(1, wishes.shortest)
-    if least > MOST_TOKENS:
-        raise _refusal("shortest", str(wishes.shortest), f"up to {MOST_TOKENS:,} tokens", "Leave it out.")
-    if wishes.longest is not None and not least <= wishes.longest <= MOST_TOKENS:
-        needed = f"from {least:,} (at least --shortest) to {MOST_TOKENS:,} tokens"
-        raise _refusal("longest", str(wishes.longest), needed, "Leave it out.")
-    if wishes.length_penalty is not None:
-        strength_of(wishes.length_penalty)
+    SearchOptions(wishes.nbest, wishes.beams, wishes.length_penalty, wishes.shortest, wishes.longest, wishes.batch_size)
     for name in ("output", "alignment_out"):
         if wishes.input is not None and _is_same(getattr(wishes, name), wishes.input):
             raise _refusal(name, "the file of --input", "another file", "It would be emptied before it is read.")
