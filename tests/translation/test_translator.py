@@ -43,7 +43,7 @@ def test_neither_batch_size_nor_mates_change_a_translation(translator):
     for size in (1, 7):
         found = translator.translate(sentences, nbest=3, longest=8, batch_size=size)
         assert told(found) == told(expected)
-        torch.testing.assert_close(scores(found), scores(expected), rtol=0, atol=1e-4)
+        torch.testing.assert_close(scores(found), scores(expected), rtol=0, atol=3e-4)  # logits up to 100
     backwards = translator.translate(sentences[::-1], nbest=3, longest=8, batch_size=64)[::-1]
     assert told(backwards) == told(expected)
     assert len({text for (text, _), *_ in told(expected)}) > 30, "a model that says one thing would show nothing"

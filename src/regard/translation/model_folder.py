@@ -34,7 +34,8 @@ SOURCE = "source.vocabulary"
 TARGET = "target.vocabulary"
 JOINT = "joint.vocabulary"
 STAGED = ".incoming"
-FORMAT = 2  # version 0.1 wrote format 1, whose tensors have other names
+FORMAT = 2
+"""Version 0.1 wrote format 1, whose tensors have other names."""
 FORMAT_1_NAMES = {
     "source_words.": "source_embedding.",
     "target_words.": "target_embedding.",
@@ -52,7 +53,7 @@ FORMAT_1_NAMES = {
     "decoder.second_unit.recurrent.weight": "decoder.second_cell.weight_hh",
     "decoder.second_unit.recurrent.bias": "decoder.second_cell.bias_hh",
 }
-"""How names of tensors begin in format 1, and how they begin now."""
+"""Prefixes of tensor names in format 1, and the present ones."""
 MANIFEST_KEYS = {"format", "regard", "architecture", "vocabularies", "files", "facts", "checksum"}
 MAX_MANIFEST_BYTES = 2**24
 """A manifest has a few kilobytes; a longer file is not read."""
@@ -545,7 +546,7 @@ def _model(
 
 
 def _tensors(path: Path, content: bytes, version: int) -> dict[str, Tensor]:
-    """Read tensors, and give those of an older format their present names."""
+    """Return the tensors by their names in the present format."""
     package = extra("safetensors", WEIGHTS)
     try:
         tensors = extra("safetensors.torch", WEIGHTS).load(content)
