@@ -50,11 +50,11 @@ def run(options: argparse.Namespace) -> None:
         recipe = recipe.with_flags({"epochs": options.epochs, "validate_from": 1})
     begun = time.perf_counter()
 
-    def listen(event: Event) -> None:
+    def show(event: Event) -> None:
         if not hasattr(event, "speed"):
             print(name, f"{time.perf_counter() - begun:.0f} s", str(event)[:260], flush=True)
 
-    ended = train(recipe, corpus, options.work / name, device=options.device, listen=listen)
+    ended = train(recipe, corpus, options.work / name, device=options.device, on_event=show)
     seconds = time.perf_counter() - begun
     translator = Translator.load(options.work / name, device=options.device)
     settings = {"tokenize": "none", "batch_size": 250}

@@ -19,7 +19,7 @@ from regard.experiments.comparison import (
     draw_comparison,
     draw_state_sizes,
 )
-from regard.translation.training import Update
+from regard.translation.training import Trainer
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def test_an_interrupted_run_goes_on(home, tmp_path, monkeypatch):
     assert first is not None
     (task.folder / RESULT).unlink()  # killed between training and its result
     assert task.finished() is None
-    monkeypatch.setattr(Update, "__call__", None)  # every update has been made
+    monkeypatch.setattr(Trainer, "update", None)  # every update has been made
     assert replace(task.run(), seconds=first.seconds) == first
 
 

@@ -86,10 +86,9 @@ def result(out: Path) -> dict[str, Any]:
     """What a training leaves behind, but for times: the model, the log without its seconds, the last checkpoint."""
     state = checkpoint.load(out / training.STATE)
     assert state is not None
-    standing = {name: value for name, value in state["standing"].items() if name != "seconds"}
     log = [line.rpartition('"seconds"')[0] for line in (out / training.STATE / "log.jsonl").read_text().splitlines()]
     files = {name: (out / name).read_bytes() for name in ("model.safetensors", "source.vocabulary", "model.json")}
-    return {**files, "log": log, "standing": repr(standing), "trainee": _bits(state["trainee"]), "sums": state["sums"]}
+    return {**files, "log": log, "best": repr(state["best"]), "trainer": _bits(state["trainer"])}
 
 
 def differences(found: dict[str, Any], whole: dict[str, Any]) -> list[str]:
@@ -128,9 +127,8 @@ def _told(shared: mmap.mmap) -> Iterator[None]:
     marked(checkpoint, "save", CHECKPOINT, UPDATES)
     marked(training, "validate", VALIDATION, UPDATES)
     marked(training, "best_length_penalty", VALIDATION, UPDATES)
-    marked(training.Trainee, "keep", MODEL, VALIDATION)
     marked(TrainedModel, "save", MODEL, UPDATES)
-    marked(training.Log, "__init__", LOG, STARTING)  # it cuts the log back, when a training goes on
-    marked(training.Log, "add", LOG, UPDATES)
-    marked(training._Run, "_one_epoch", UPDATES, UPDATES)
+    marked(training.EpochLog, "__init__", LOG, STARTING)  # it cuts the log back, when a training goes on
+    marked(training.EpochLog, "add", LOG, UPDATES)
+    marked(training._Run, "_run_epoch", UPDATES, UPDATES)
     yield

@@ -45,7 +45,7 @@ def fork(recipe, out, **environment):
         os.environ.update(environment)
         torch.set_num_threads(1)
         monitoring.can_draw = lambda: False  # to be killed while drawing would show nothing
-        Processes.leave = leave_quietly
+        Processes.close = close_quietly
         train(recipe, make_corpus(), out)
         status = 0
     finally:
@@ -53,10 +53,10 @@ def fork(recipe, out, **environment):
         os._exit(status)
 
 
-def leave_quietly(group, leave=Processes.leave):
-    """Leave, and fail if a thread of the group lives on: it can abort a process that ends, or never let it end."""
-    leave(group)
-    if group.size > 1:
+def close_quietly(processes, close=Processes.close):
+    """Close, and fail if a thread of the group is left: it can abort a process that ends, or never let it end."""
+    close(processes)
+    if processes.size > 1:
         assert [thread.name for thread in Path("/proc/self/task").iterdir()] == [str(os.getpid())]
 
 
@@ -77,7 +77,7 @@ def kill_often(folder):
         if wait(child) != -signal.SIGKILL:
             break
         state = checkpoint.load(folder / "killed" / "training")
-        places.append(0 if state is None else state["standing"]["count"])
+        places.append(0 if state is None else state["trainer"]["update"])
         # A machine whose speed changes would let it end too soon, or never begin.
         advanced = places[-1] - places[-2]
         longest *= 1.5 if advanced == 0 else 0.5 if advanced > FEW_UPDATES else 1.0

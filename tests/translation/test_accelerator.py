@@ -8,35 +8,34 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.translation.toy_trainings import make_recipe
+from tests.translation.toy_trainings import make_corpus, make_recipe
 from torch import nn
 
 from regard.translation import accelerator
-from regard.translation.accelerator import CudaGraphUpdate, Processes, describe_changes, environment, matmul_precision
-from regard.translation.batching import Plan, make_batch
-from regard.translation.model import EncoderDecoder
-from regard.translation.training import Update, make_optimiser
+from regard.translation.accelerator import Processes, describe_changes, environment, matmul_precision
+from regard.translation.batching import BatchPlan, make_batch
+from regard.translation.training import Trainer
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_alone_nothing_is_shared(monkeypatch):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
-    group, planned, model = Processes.join(torch.device("cpu")), Plan((3, 1), 2, 5, 5, 7), nn.Linear(1, 1)
-    assert group.leads
-    assert group.share(planned) is planned
-    assert group.wrap(model) is model
-    assert group.tell("word") == "word"
-    assert group.gather("word") == ["word"]
-    group.leave()
+    processes, planned, model = Processes.init(torch.device("cpu")), BatchPlan((3, 1), 2, 5, 5, 7), nn.Linear(1, 1)
+    assert processes.is_main
+    assert processes.shard(planned) is planned
+    assert processes.wrap(model) is model
+    assert processes.broadcast("word") == "word"
+    assert processes.gather("word") == ["word"]
+    processes.close()
 
 
 def test_every_row_belongs_to_one_process_and_all_have_the_same_shape():
-    planned = Plan(tuple(range(7)), 7, 5, 6, 30)
-    shares = [Processes(rank, 3).share(planned) for rank in range(3)]
+    planned = BatchPlan(tuple(range(7)), 7, 5, 6, 30)
+    shares = [Processes(rank, 3).shard(planned) for rank in range(3)]
     assert sorted(row for share in shares for row in share.rows) == list(range(7))
     assert {(share.batch, share.source, share.target, share.tokens) for share in shares} == {(3, 5, 6, 30)}
-    assert [Processes(rank, 3).leads for rank in range(3)] == [True, False, False]
+    assert [Processes(rank, 3).is_main for rank in range(3)] == [True, False, False]
 
 
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="torch was built without distributed")
@@ -58,23 +57,16 @@ def test_two_processes_have_the_loss_curve_of_one(tmp_path):
         assert (shared["tokens"], shared["update"]) == (alone["tokens"], alone["update"])
 
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="graphs are of a GPU")
-
-
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="graphs are of a GPU")
 def test_replays_are_the_eager_updates():
     recipe = make_recipe(embedding_dropout=0.0, state_dropout=0.0, readout_dropout=0.0)
     results = []
-    for wrap in (lambda update: update, CudaGraphUpdate):
-        torch.manual_seed(0)
-        with torch.device("cpu"):
-            model = EncoderDecoder(recipe.model, 10, 10)
-        model = model.to("cuda").train()
-        update = wrap(Update(model, make_optimiser(model, recipe.training), recipe.training))
-        for step in range(5):
-            with torch.device("cpu"):
-                batch = make_batch(Plan((step % 2,), 1, 4, 4, 3), [[4, 5], [6, 7, 8]], [[5, 6], [7, 8]])
-            update(batch)
-        results.append((update.totals.read(), [parameter.detach().cpu() for parameter in model.parameters()]))
+    for cuda_graphs in (False, True):
+        with torch.device("cpu"), Trainer(recipe, make_corpus(), device="cuda", cuda_graphs=cuda_graphs) as trainer:
+            for step in range(5):
+                plan = BatchPlan((step % 2,), 1, 4, 4, 3)
+                trainer.update(make_batch(plan, [[4, 5], [6, 7, 8]], [[5, 6], [7, 8]]))
+            results.append((trainer.mean_loss(), [each.detach().cpu() for each in trainer.model.parameters()]))
     assert results[1][0] == pytest.approx(results[0][0], rel=1e-4)
     torch.testing.assert_close(results[1][1], results[0][1], rtol=1e-3, atol=1e-5)
 

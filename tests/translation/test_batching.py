@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.refuses import refuses
 from tests.translation.toy_trainings import make_pairs, make_recipe
 
-from regard.translation.batching import Plan, TrainingTokens, batches_by_length, make_batch, pad, plan
+from regard.translation.batching import BatchPlan, EpochBatches, batches_by_length, make_batch, pad, plan_batches
 from regard.translation.dataset import Pair, learn_vocabularies, read_pairs
 from regard.translation.model import Architecture, EncoderDecoder
 from regard.translation.training import smoothed_cross_entropy
@@ -49,28 +49,28 @@ def generator(seed=0):
 
 
 @given(LENGTHS, st.integers(1, 200), st.sampled_from([1, 4, 8]))
-def test_every_pair_comes_once_and_limits_are_kept(lengths, batch_tokens, ladder):
-    plans = plan(lengths, batch_tokens, generator(), ladder)
+def test_every_pair_comes_once_and_limits_are_kept(lengths, batch_tokens, pad_to_multiple):
+    plans = plan_batches(lengths, batch_tokens, generator(), pad_to_multiple)
     assert sorted(row for one in plans for row in one.rows) == list(range(len(lengths)))
     for one in plans:
         assert 1 <= len(one.rows) <= one.batch
         assert all(lengths[row][0] <= one.source and lengths[row][1] <= one.target for row in one.rows)
         assert one.batch == 1 or one.batch * max(one.source, one.target) <= batch_tokens
         assert one.tokens == sum(lengths[row][1] for row in one.rows)
-        if ladder > 1:
+        if pad_to_multiple > 1:
             assert one.source == one.target
-            assert one.source % ladder == 0
-            assert one.batch == max(1, batch_tokens // one.source)  # one shape a rung: one graph
+            assert one.source % pad_to_multiple == 0
+            assert one.batch == max(1, batch_tokens // one.source)  # one shape for each length: one graph
         else:
             assert one.batch == len(one.rows)
             assert one.source == max(lengths[row][0] for row in one.rows)
 
 
-@pytest.mark.parametrize("ladder", [1, 4])
-def test_the_seed_decides_everything(ladder):
+@pytest.mark.parametrize("pad_to_multiple", [1, 4])
+def test_the_seed_decides_everything(pad_to_multiple):
     draw = random.Random(3)
     lengths = [(draw.randint(1, 9), draw.randint(1, 9)) for _ in range(200)]
-    first, again, other = (plan(lengths, 60, generator(seed), ladder) for seed in (1, 1, 2))
+    first, again, other = (plan_batches(lengths, 60, generator(seed), pad_to_multiple) for seed in (1, 1, 2))
     assert first == again
     assert first != other
 
@@ -78,13 +78,13 @@ def test_the_seed_decides_everything(ladder):
 def test_pairs_of_a_batch_are_of_about_equal_length():
     draw = random.Random(3)
     lengths = [(length, length) for length in (draw.randint(1, 40) for _ in range(2000))]
-    plans = plan(lengths, 400, generator(), 1)
+    plans = plan_batches(lengths, 400, generator(), 1)
     padded = sum(one.batch * one.target for one in plans)
     assert padded < 1.1 * sum(one.tokens for one in plans)
 
 
 def test_a_batch_is_filled_as_it_is_said():
-    planned = Plan(rows=(1, 0), batch=3, source=4, target=3, tokens=5)
+    planned = BatchPlan(rows=(1, 0), batch=3, source=4, target=3, tokens=5)
     batch = make_batch(planned, [[7], [8, 9]], [[5, 6], [4]])
     assert batch.source.tolist() == [[8, 9, END, PAD], [7, END, PAD, PAD], [END, PAD, PAD, PAD]]
     assert batch.lengths.tolist() == [3, 2, 1]
@@ -99,7 +99,7 @@ def test_empty_rows_add_nothing_to_loss_and_gradient():
     dropped = {"embedding_dropout": 0.0, "state_dropout": 0.0, "readout_dropout": 0.0}
     model = EncoderDecoder(Architecture(embedding=3, hidden=4, **dropped), 10, 10).double()
     sources, targets, results = [[7], [8, 9]], [[5, 6], [4]], []
-    for planned in (Plan((0, 1), 2, 3, 3, 5), Plan((0, 1), 5, 4, 4, 5)):
+    for planned in (BatchPlan((0, 1), 2, 3, 3, 5), BatchPlan((0, 1), 5, 4, 4, 5)):
         batch = make_batch(planned, sources, targets)
         loss = smoothed_cross_entropy(model(*batch[:3]), batch.target, 0.1)
         gradients = torch.autograd.grad(loss.objective, list(model.parameters()))
@@ -108,7 +108,7 @@ def test_empty_rows_add_nothing_to_loss_and_gradient():
 
 
 def tokens(recipe, pairs):
-    return TrainingTokens(pairs, *learn_vocabularies(recipe, pairs), recipe, 1)
+    return EpochBatches(pairs, *learn_vocabularies(recipe, pairs), recipe)
 
 
 def test_an_epoch_is_the_same_whenever_it_is_asked_for():
@@ -134,29 +134,38 @@ def test_subwords_are_cut_anew_in_each_epoch_and_alike_in_each_run():
 def test_both_sides_of_a_pair_are_cut_independently():
     """The same text on both sides, in the same vocabulary: one seed for both would cut them alike."""
     recipe = make_recipe(source_unit="bpe", target_unit="bpe", bpe_dropout=0.4, vocabulary_size=24)
-    cut = tokens(recipe, [Pair(pair.source, pair.source) for pair in make_pairs(50)])
-    assert cut.source_vocabulary.encode_all(["zero one"]) == cut.target_vocabulary.encode_all(["zero one"])
-    epoch = cut.epoch(0)
+    pairs = [Pair(pair.source, pair.source) for pair in make_pairs(50)]
+    source, target = learn_vocabularies(recipe, pairs)
+    assert source.encode_all(["zero one"]) == target.encode_all(["zero one"])
+    epoch = EpochBatches(pairs, source, target, recipe).epoch(0)
     assert epoch.sources != epoch.targets
 
 
 def test_what_was_escaped_twice_is_still_escaped_once(tmp_path):
     (tmp_path / "pairs.tsv").write_text("a &amp;lt;\tb &amp;amp;\n", encoding="utf-8")
-    cut = tokens(make_recipe(), [*read_pairs(tmp_path / "pairs.tsv")])
-    assert cut.source_vocabulary.tokens == ("&lt;", "a")
-    assert cut.target_vocabulary.tokens == ("&amp;", "b")
-    epoch = cut.epoch(0)
-    assert [cut.source_vocabulary.decode(ids) for ids in epoch.sources] == ["a &lt;"]
-    assert [cut.target_vocabulary.decode(ids) for ids in epoch.targets] == ["b &amp;"]
+    recipe, pairs = make_recipe(), [*read_pairs(tmp_path / "pairs.tsv")]
+    source, target = learn_vocabularies(recipe, pairs)
+    assert source.tokens == ("&lt;", "a")
+    assert target.tokens == ("&amp;", "b")
+    epoch = EpochBatches(pairs, source, target, recipe).epoch(0)
+    assert [source.decode(ids) for ids in epoch.sources] == ["a &lt;"]
+    assert [target.decode(ids) for ids in epoch.targets] == ["b &amp;"]
 
 
 def test_long_pairs_are_left_out_and_counted():
     pairs = (*make_pairs(20, longest=3), Pair("one " * 30, "1"), Pair("one", "1 " * 30))
     cut = tokens(make_recipe(most_tokens=10), pairs)
-    assert (cut.left_out, len(cut.pairs)) == (2, 20)
+    assert (cut.skipped, len(cut.pairs)) == (2, 20)
     assert sorted(row for planned in cut.epoch(0).plans for row in planned.rows) == list(range(20))
 
 
 def test_a_limit_that_leaves_nothing_is_refused():
     with refuses("most_tokens", "longer", "every", "pair"):
         tokens(make_recipe(most_tokens=2), (Pair("one two three", "1 2 3"),))
+
+
+@pytest.mark.parametrize("pad_to_multiple", [1, 4])
+def test_every_epoch_has_as_many_batches_as_are_announced(pad_to_multiple):
+    recipe, pairs = make_recipe(batch_tokens=30), make_pairs(200)
+    batches = EpochBatches(pairs, *learn_vocabularies(recipe, pairs), recipe, pad_to_multiple)
+    assert [len(batches.epoch(number).plans) for number in range(3)] == 3 * [batches.per_epoch]

@@ -12,21 +12,15 @@ from tests.translation.models import random_model
 from regard.translation import monitoring
 from regard.translation.monitoring import (
     LOG_NAME,
-    Album,
     EpochEnded,
-    Log,
-    Warned,
-    alignment,
-    curve,
+    EpochLog,
+    TrainingPlots,
+    TrainingWarning,
     draw_curve,
-    silence,
+    save_curve,
+    save_sample_alignment,
 )
 from regard.translation.translator import Translator
-
-
-def test_silence_says_nothing(capsys):
-    silence(Warned("text"))
-    assert capsys.readouterr().out == ""
 
 
 def entry(epoch):
@@ -36,26 +30,26 @@ def entry(epoch):
 
 
 def test_lines_are_read_back_and_cut(tmp_path):
-    log = Log(tmp_path, 0)
+    log = EpochLog(tmp_path, 0)
     for epoch in (1, 2, 3):
         log.add(entry(epoch))
     lines = (tmp_path / LOG_NAME).read_text(encoding="utf-8").splitlines()
     assert [json.loads(line)["epoch"] for line in lines] == [1, 2, 3]
-    again = Log(tmp_path, 2)
+    again = EpochLog(tmp_path, 2)
     assert again.entries == [entry(1), entry(2)]
     assert (tmp_path / LOG_NAME).read_text(encoding="utf-8").splitlines() == lines[:2]
-    assert Log(tmp_path, 0).entries == []
+    assert EpochLog(tmp_path, 0).entries == []
 
 
 def test_half_a_line_of_a_training_that_was_killed_goes(tmp_path):
-    Log(tmp_path, 0).add(entry(1))
+    EpochLog(tmp_path, 0).add(entry(1))
     with (tmp_path / LOG_NAME).open("a", encoding="utf-8") as file:
         file.write('{"epoch": 2, "upd')
-    assert Log(tmp_path, 1).entries == [entry(1)]
+    assert EpochLog(tmp_path, 1).entries == [entry(1)]
 
 
 def test_a_full_disk_costs_no_line(tmp_path, monkeypatch):
-    log = Log(tmp_path, 0)
+    log = EpochLog(tmp_path, 0)
     log.add(entry(1))
 
     def full(descriptor):
@@ -63,9 +57,9 @@ def test_a_full_disk_costs_no_line(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", full)
     with refuses("out", "space", "left"):
-        Log(tmp_path, 1)
+        EpochLog(tmp_path, 1)
     monkeypatch.undo()
-    assert Log(tmp_path, 1).entries == [entry(1)]
+    assert EpochLog(tmp_path, 1).entries == [entry(1)]
     assert [file.name for file in tmp_path.iterdir()] == [LOG_NAME]
 
 
@@ -73,13 +67,13 @@ def test_a_full_disk_costs_no_line(tmp_path, monkeypatch):
 def test_a_damaged_log_is_named(tmp_path, content):
     (tmp_path / LOG_NAME).write_bytes(content)
     with refuses("out", "log.jsonl"):
-        Log(tmp_path, 1)
+        EpochLog(tmp_path, 1)
 
 
 def test_a_log_that_cannot_be_read_is_refused(tmp_path):
     (tmp_path / LOG_NAME).mkdir()
     with refuses("out", "log.jsonl"):
-        Log(tmp_path, 0)
+        EpochLog(tmp_path, 0)
 
 
 def entries(count, validated_from=1):
@@ -116,37 +110,37 @@ def test_the_curve_has_loss_and_quality_over_the_epochs():
 
 
 def test_a_curve_without_a_validation_is_a_curve_of_the_loss(tmp_path):
-    curve(entries(1, validated_from=2), tmp_path / "curve.svg")
+    save_curve(entries(1, validated_from=2), tmp_path / "curve.svg")
     assert (tmp_path / "curve.svg").read_text(encoding="utf-8").count("validation, greedy search") == 1
 
 
 def test_the_alignment_is_a_file_an_epoch(tmp_path):
-    alignment(shown(), 7, tmp_path / "new")
+    save_sample_alignment(shown(), 7, tmp_path / "new")
     drawn = (tmp_path / "new" / "alignment-0007.svg").read_text(encoding="utf-8")
     assert "▁" in drawn or "␣" in drawn  # characters are shown where a side is made of them
 
 
 def test_without_attention_there_is_no_alignment_to_be_drawn(tmp_path):
-    alignment(shown(attention="none"), 1, tmp_path)
+    save_sample_alignment(shown(attention="none"), 1, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.fixture
 def calls(monkeypatch):
     made = []
-    monkeypatch.setattr(monitoring, "curve", lambda entries, path: made.append(path.name))
-    monkeypatch.setattr(monitoring, "alignment", lambda shown, epoch, folder: made.append(epoch))
+    monkeypatch.setattr(monitoring, "save_curve", lambda entries, path: made.append(path.name))
+    monkeypatch.setattr(monitoring, "save_sample_alignment", lambda shown, epoch, folder: made.append(epoch))
     return made
 
 
 def test_alignments_are_drawn_at_powers_of_two_and_curves_every_half_minute(tmp_path, calls, monkeypatch):
     now = 0.0
     monkeypatch.setattr(monitoring.time, "perf_counter", lambda: now)
-    album, history = Album(tmp_path, pytest.fail), entries(40)
+    album, history = TrainingPlots(tmp_path, pytest.fail), entries(40)
     for epoch in range(1, 41):
         now += 10.0
-        album.add(history[:epoch], None)
-    album.close(history, None, 37)
+        album.update(history[:epoch], None)
+    album.finish(history, None, 37)
     assert [call for call in calls if isinstance(call, int)] == [1, 2, 4, 8, 16, 32, 37]
     assert calls.count("curve.svg") == 7 + 6  # the others after 12, 20, 24, 28, 36 and 40 epochs
 
@@ -154,10 +148,10 @@ def test_alignments_are_drawn_at_powers_of_two_and_curves_every_half_minute(tmp_
 def test_without_matplotlib_it_is_told_once_and_nothing_is_drawn(tmp_path, calls, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     told = []
-    album = Album(tmp_path, told.append)
-    album.add(entries(1), None)
-    album.close(entries(1), None, 1)
-    assert told == [Warned(monitoring.NOT_DRAWN)]
+    album = TrainingPlots(tmp_path, told.append)
+    album.update(entries(1), None)
+    album.finish(entries(1), None, 1)
+    assert told == [TrainingWarning(monitoring.NOT_DRAWN)]
     assert 'pip install "regard[plots]"' in monitoring.NOT_DRAWN
     assert calls == []
 
@@ -168,4 +162,4 @@ def test_a_full_disk_is_a_sentence(tmp_path, monkeypatch):
 
     monkeypatch.setattr(monitoring, "save_as", full)
     with refuses("out", "curve.svg"):
-        curve(entries(2), tmp_path / "curve.svg")
+        save_curve(entries(2), tmp_path / "curve.svg")

@@ -29,7 +29,7 @@ NEVER = {"save_seconds": 1e9}
 @pytest.fixture(autouse=True)
 def no_pictures(monkeypatch):
     """Pictures take most of the time of a small training."""
-    for name in ("curve", "alignment"):
+    for name in ("save_curve", "save_sample_alignment"):
         monkeypatch.setattr(monitoring, name, lambda *_: None)
 
 
@@ -84,14 +84,14 @@ def test_a_signal_waits_for_a_checkpoint_and_the_training_ends_in_the_same_bytes
 ):
     recipe, corpus = make_recipe(**NEVER), make_corpus()
     told = []
-    train(recipe, corpus, tmp_path / "whole", init=TrainedModel.load(first), listen=told.append)
+    train(recipe, corpus, tmp_path / "whole", init=TrainedModel.load(first), on_event=told.append)
     assert told[0].updates == 8  # of two epochs
     init = during_update(update, TrainedModel.load(first), lambda: signal.raise_signal(number))
     with pytest.raises(error):
-        train(recipe, corpus, tmp_path / "parts", init=init, listen=told.append, signals=StopSignals())
+        train(recipe, corpus, tmp_path / "parts", init=init, on_event=told.append, signals=StopSignals())
     assert told[-1] == Stopped(update)
     assert not (tmp_path / "parts" / "model.json").exists()
-    train(recipe, corpus, tmp_path / "parts", init=TrainedModel.load(first), listen=told.append)
+    train(recipe, corpus, tmp_path / "parts", init=TrainedModel.load(first), on_event=told.append)
     (*_, resumed) = [event for event in told if isinstance(event, Started)]
     assert (resumed.done, resumed.resumed_epoch) == (update, 1)
     assert files(tmp_path / "parts") == files(tmp_path / "whole")
@@ -117,7 +117,7 @@ def test_checkpoints_are_written_by_time_inside_an_epoch(first, tmp_path):
     with pytest.raises(ZeroDivisionError):
         train(recipe, corpus, tmp_path, init=during_update(4, TrainedModel.load(first), fail))
     told = []
-    train(recipe, corpus, tmp_path, init=TrainedModel.load(first), listen=told.append)
+    train(recipe, corpus, tmp_path, init=TrainedModel.load(first), on_event=told.append)
     assert told[0].done == 3
 
 
@@ -165,20 +165,21 @@ def with_value(value, *keys):
 
 
 FORGED = [
-    *(with_value(wrong, key) for key in ("standing", "sums", "random") for wrong in (..., [], {}, 7, "x")),
-    *(with_value(wrong, "machine") for wrong in (..., [], {"torch": 2}, 7, "x")),
-    *(with_value(wrong, "trainee", key) for key in ("model", "moments", "average") for wrong in (..., 7, "x", [[1]])),
-    *(with_value(wrong, "standing", "epoch") for wrong in (-5, 1.0, True, "1", 2)),
-    *(with_value(wrong, "standing", key) for key in ("within", "count") for wrong in (-1, 10**30, None)),
-    with_value(float("nan"), "standing", "seconds"),
-    with_value({"epoch": 1}, "standing", "best"),
-    with_value(torch.zeros(3), "trainee", "model", "output.bias"),
-    with_value(torch.zeros(3), "trainee", "moments", 0, "exp_avg"),
-    with_value({}, "trainee", "moments", -1),
-    with_value([[torch.zeros(2)]], "trainee", "average"),
-    with_value([{"cpu": torch.zeros(4, dtype=torch.uint8)}], "random"),
-    with_value([(1.0, 2.0)], "sums"),
-    *(with_value(wrong, "identity") for wrong in (..., 7, [], {"recipe": torch.ones(2)})),
+    *(with_value(wrong, key) for key in ("trainer", "best", "seconds") for wrong in (..., [], {}, 7, "x")),
+    *(with_value(wrong, "trainer", key) for key in ("sums", "random") for wrong in (..., [], {}, 7, "x")),
+    *(with_value(wrong, "environment") for wrong in (..., [], {"torch": 2}, 7, "x")),
+    *(with_value(wrong, "trainer", key) for key in ("model", "moments", "average") for wrong in (..., 7, "x", [[1]])),
+    *(with_value(wrong, "trainer", "epoch") for wrong in (-5, 1.0, True, "1", 2)),
+    *(with_value(wrong, "trainer", key) for key in ("batch", "update") for wrong in (-1, 10**30, None)),
+    with_value(float("nan"), "seconds"),
+    with_value({"epoch": 1}, "best"),
+    with_value(torch.zeros(3), "trainer", "model", "output.bias"),
+    with_value(torch.zeros(3), "trainer", "moments", 0, "exp_avg"),
+    with_value({}, "trainer", "moments", -1),
+    with_value([[torch.zeros(2)]], "trainer", "average"),
+    with_value([{"cpu": torch.zeros(4, dtype=torch.uint8)}], "trainer", "random"),
+    with_value([(1.0, 2.0)], "trainer", "sums"),
+    *(with_value(wrong, "fingerprint") for wrong in (..., 7, [], {"recipe": torch.ones(2)})),
 ]
 
 

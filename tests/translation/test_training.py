@@ -1,5 +1,6 @@
 """Training: loss, learning rate, optimiser, updates, validation, and the loop around them."""
 
+import io
 import json
 import math
 import subprocess
@@ -17,39 +18,38 @@ from tests.translation.toy_trainings import make_corpus, make_pairs, make_recipe
 from torch import nn
 
 from regard.translation import accelerator, monitoring
-from regard.translation.batching import Plan, make_batch, tensors_of
+from regard.translation.batching import BatchPlan, make_batch
+from regard.translation.checkpoint import Best
 from regard.translation.dataset import Corpus, Pair
 from regard.translation.metrics import effective_bleu
-from regard.translation.model import Architecture, EncoderDecoder
+from regard.translation.model import Architecture
 from regard.translation.model_folder import TrainedModel
-from regard.translation.monitoring import Advanced, Ended, EpochEnded, Started, Warned
+from regard.translation.monitoring import EpochEnded, Started, TrainingProgress, TrainingResult, TrainingWarning
 from regard.translation.recipe import Data, Recipe, Training
 from regard.translation.text import normalise
 from regard.translation.training import (
     BETAS,
-    MAX_LOSS,
-    STRENGTHS,
-    Average,
-    Best,
-    Standing,
-    Totals,
-    Trainee,
-    Update,
-    best_length_penalty,
-    check_loss,
-    cross_entropy,
+    RunningTotals,
+    Trainer,
     learning_rate,
     make_optimiser,
     moments,
     r_drop,
     restore_moments,
     set_learning_rate,
-    show,
     smoothed_cross_entropy,
     train,
-    validate,
 )
 from regard.translation.translator import Sentence, Translation, Translator
+from regard.translation.validation import (
+    MAX_LOSS,
+    STRENGTHS,
+    best_length_penalty,
+    check_loss,
+    cross_entropy,
+    sample_translation,
+    validate,
+)
 from regard.translation.vocabulary import PAD, UNKNOWN
 
 LOSS_TARGETS = torch.tensor([[5, 3, PAD], [4, 6, 3]])
@@ -179,44 +179,6 @@ def test_moments_come_back_and_options_stay_those_of_the_device():
     assert again.state[model.weight]["step"] == 1
 
 
-def filled(model, value):
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.fill_(value)
-
-
-def test_the_mean_of_the_last_ones():
-    model, average = nn.Linear(2, 3), Average(3)
-    for value in (100.0, 1.0, 2.0, 6.0):
-        filled(model, value)
-        average.add(model)
-    filled(model, 7.0)
-    held = list(model.parameters())
-    with average.inside(model):
-        assert not model.training
-        assert all(bool((parameter == 3.0).all()) for parameter in held)
-    assert model.training
-    assert all(bool((parameter == 7.0).all()) for parameter in held)
-    assert list(model.parameters()) == held  # the very tensors: optimisers and graphs hold them
-
-
-def test_with_nothing_kept_the_model_is_itself():
-    model = nn.Linear(2, 3)
-    before = model.weight.detach().clone()
-    with Average(1).inside(model):
-        assert torch.equal(model.weight, before)
-
-
-def test_an_error_inside_leaves_the_model_as_it_was():
-    model, average = nn.Linear(2, 3), Average(1)
-    average.add(model)
-    filled(model, 7.0)
-    with pytest.raises(ZeroDivisionError), average.inside(model):
-        raise ZeroDivisionError
-    assert bool((model.weight == 7.0).all())
-    assert model.training
-
-
 @pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf, 2 * MAX_LOSS])
 def test_loss_that_is_not_a_number_or_too_large_is_refused(loss):
     with refuses("learning_rate", "on the validation pairs: the training has diverged"):
@@ -229,58 +191,95 @@ def test_finite_loss_is_accepted(loss):
 
 
 SOURCES, TARGETS = [[4, 5, 6], [7]], [[5], [6, 7]]
+NO_DROPOUT = {"embedding_dropout": 0.0, "state_dropout": 0.0, "readout_dropout": 0.0}
 
 
-def parts(**flags):
-    recipe = make_recipe(**flags)
-    torch.manual_seed(0)
-    model = EncoderDecoder(recipe.model, 10, 10).train()
-    return model, torch.optim.SGD(model.parameters(), lr=1.0), recipe.training
+def make_trainer(**flags):
+    """A trainer whose optimizer is plain gradient descent."""
+    trainer = Trainer(make_recipe(**flags), make_corpus())
+    trainer.optimizer = torch.optim.SGD(trainer.model.parameters(), lr=1.0)
+    return trainer
 
 
 def batch():
-    return make_batch(Plan((0, 1), 2, 4, 3, 5), SOURCES, TARGETS)
-
-
-DRY = {"embedding_dropout": 0.0, "state_dropout": 0.0, "readout_dropout": 0.0}
+    return make_batch(BatchPlan((0, 1), 2, 4, 3, 5), SOURCES, TARGETS)
 
 
 def test_the_step_is_minus_the_gradient_of_the_mean():
-    model, optimiser, training = parts(**DRY, clip=1e9, label_smoothing=0.0)
+    trainer = make_trainer(**NO_DROPOUT, clip=1e9, label_smoothing=0.0)
+    model = trainer.model
     before = [parameter.detach().clone() for parameter in model.parameters()]
     logits = model(*batch()[:3])
     mean = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch().target.flatten(), ignore_index=0)
     gradients = torch.autograd.grad(mean, list(model.parameters()))
-    update = Update(model, optimiser, training)
-    update(batch())
+    trainer.update(batch())
     for old, new, gradient in zip(before, model.parameters(), gradients, strict=True):
         torch.testing.assert_close(new.detach(), old - gradient)
-    loss, tokens, norm = update.totals.read()
+    loss, tokens, norm = trainer._totals.read()
     assert (loss / tokens, tokens) == pytest.approx((mean.item(), 5), rel=1e-6)
     assert norm == pytest.approx(torch.cat([gradient.flatten() for gradient in gradients]).norm().item(), rel=1e-5)
-    assert update.totals.read() == (0, 0, 0)
+    assert trainer._totals.read() == (0, 0, 0)
 
 
 def test_a_long_gradient_is_shortened():
-    model, optimiser, training = parts(**DRY, clip=0.001)
-    before = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
-    Update(model, optimiser, training)(batch())
-    after = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+    trainer = make_trainer(**NO_DROPOUT, clip=0.001)
+    before = torch.cat([parameter.detach().flatten() for parameter in trainer.model.parameters()])
+    trainer.update(batch())
+    after = torch.cat([parameter.detach().flatten() for parameter in trainer.model.parameters()])
     assert (after - before).norm().item() == pytest.approx(0.001, rel=1e-2)
 
 
 def test_two_passes_draw_different_dropout():
-    model, optimiser, training = parts(r_drop=5.0)
-    update = Update(model, optimiser, training)
-    loss = update.loss(*tensors_of(batch())[:4])
-    single = Update(model, optimiser, parts()[2]).loss(*tensors_of(batch())[:4])
-    assert loss.objective > single.objective  # the disagreement of the two
+    loss = make_trainer(r_drop=5.0, label_smoothing=0.0)._loss(*batch()[:4])
+    assert loss.objective > loss.cross_entropy + 1e-3  # the disagreement of the two
     assert loss.objective.requires_grad
     assert not loss.cross_entropy.requires_grad
+    alike = make_trainer(r_drop=5.0, label_smoothing=0.0, **NO_DROPOUT)._loss(*batch()[:4])
+    assert alike.objective.item() == pytest.approx(alike.cross_entropy.item(), rel=1e-6)
 
 
 def test_totals_begin_with_nothing():
-    assert Totals.zeros(torch.device("cpu")).read() == (0, 0, 0)
+    assert RunningTotals.zeros(torch.device("cpu")).read() == (0, 0, 0)
+
+
+def filled(model, value):
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.fill_(value)
+
+
+def test_a_snapshot_has_the_mean_of_the_last_weights_and_the_trainer_goes_on():
+    trainer = make_trainer(average=3, average_from=2)
+    parameters = list(trainer.model.parameters())
+    for value in (50.0, 100.0, 1.0, 2.0, 6.0):
+        filled(trainer.model, value)
+        trainer._end_epoch()
+    filled(trainer.model, 7.0)
+    averaged, present = trainer.snapshot(), trainer.snapshot(averaged=False)
+    assert not averaged.model.training
+    assert all(bool((parameter == 3.0).all()) for parameter in averaged.model.parameters())
+    assert all(bool((parameter == 7.0).all()) for parameter in present.model.parameters())
+    assert trainer.model.training
+    # the very tensors: optimizers and graphs hold them
+    assert [id(parameter) for parameter in trainer.model.parameters()] == [id(parameter) for parameter in parameters]
+    assert all(bool((parameter == 7.0).all()) for parameter in parameters)
+
+
+def test_before_the_first_epoch_ends_a_snapshot_has_the_present_weights():
+    trainer = make_trainer()
+    found = trainer.snapshot()
+    for own, copied in zip(trainer.model.parameters(), found.model.parameters(), strict=True):
+        assert torch.equal(own, copied)
+        assert own is not copied
+    assert found.metadata["target_per_source"] == trainer.batches.length_ratio
+
+
+def test_a_snapshot_of_a_tied_model_is_tied():
+    recipe = make_recipe(joint=True, tied=True, average=2)
+    trainer = Trainer(recipe, make_corpus())
+    trainer._end_epoch()
+    model = trainer.snapshot().model
+    assert model.output.weight is model.target_embedding.weight is model.source_embedding.weight
 
 
 @pytest.fixture(scope="module")
@@ -323,7 +322,7 @@ def test_pairs_that_are_normalised_already_stay_as_they_are():
     texts = ("a", "&lt;", "<")
     model = random_model(texts=texts)
     as_written, as_read = Pair("a", "&amp;lt;"), Pair("a", normalise("&amp;lt;"))
-    assert show(model, [as_read]).target.text == "&lt;"
+    assert sample_translation(model, [as_read]).target.text == "&lt;"
     assert validate(model, [as_read], "13a").loss == validate(model, [as_written], "13a").loss
 
 
@@ -331,7 +330,7 @@ def test_the_same_pair_is_shown_each_time(loaded):
     pairs = pairs_of(loaded)
     longest = max(pairs, key=lambda pair: len(pair.source))
     for model in (loaded, random_model(seed=9)):
-        shown = show(model, pairs)
+        shown = sample_translation(model, pairs)
         assert (shown.source.text, shown.target.text) == (longest.source, longest.target)
 
 
@@ -361,17 +360,6 @@ def test_the_weakest_of_the_best_penalties_is_chosen(loaded, monkeypatch):
     assert penalties[before] <= 3.2 / 2.0
 
 
-def test_it_survives_a_checkpoint():
-    standing = Standing(epoch=3, within=5, count=77, seconds=1.5, best=Best(2, 30.0, 4.0, 1.25))
-    assert Standing.from_dict(json.loads(json.dumps(standing.to_dict()))) == standing
-
-
-def test_the_next_epoch_begins_with_no_updates():
-    standing = Standing(epoch=3, within=5, count=77)
-    standing.next_epoch()
-    assert standing == Standing(epoch=4, within=0, count=77)
-
-
 @pytest.mark.parametrize(
     ("better", "worse"),
     [
@@ -387,18 +375,12 @@ def test_bleu_counts_first_then_exactness_then_the_loss(better, worse):
     assert not better.beats(better)
 
 
-def test_an_epoch_becomes_the_best_with_its_figures():
-    entry = EpochEnded(4, 40, 2.0, 1.0, 0.1, 100, 1.0, bleu=12.0, exact=3.0, valid_loss=2.5)
-    assert Best.of(entry) == Best(4, 12.0, 3.0, 2.5)
-
-
 CORPUS = Corpus("toy", (Pair("a b", "x y z"),), (Pair("b", "z"),))
 RECIPE = Recipe(Architecture(embedding=3, hidden=5), Data("words", "words"), Training(average=2))
-CPU = torch.device("cpu")
 
 
 def begin(seed=1):
-    return Trainee.begin(RECIPE.with_flags({"seed": seed}), CORPUS, None, CPU)
+    return Trainer(RECIPE.with_flags({"seed": seed}), CORPUS)
 
 
 def same(one, other):
@@ -411,34 +393,57 @@ def test_the_seed_draws_the_model():
     assert (len(begin().source_vocabulary), len(begin().target_vocabulary)) == (6, 7)
 
 
-def test_a_trained_model_is_a_beginning():
-    trained = begin(seed=2)
-    init = TrainedModel(trained.model, trained.source_vocabulary, trained.target_vocabulary, {})
-    tuned = Trainee.begin(RECIPE, Corpus("other", (Pair("q", "r"),), (Pair("q", "r"),)), init, CPU)
-    assert same(tuned, trained)
-    assert tuned.source_vocabulary is trained.source_vocabulary
+def test_a_trained_model_is_a_beginning_and_is_not_changed():
+    trained = begin(seed=2).snapshot()
+    before = [parameter.clone() for parameter in trained.model.parameters()]
+    with Trainer(RECIPE, Corpus("other", (Pair("q", "r"),), (Pair("q", "r"),)), init=trained) as tuned:
+        assert same(tuned, trained)
+        assert tuned.source_vocabulary is trained.source_vocabulary
+        assert list(tuned.updates()) == [1]
+    assert not same(tuned, trained)
+    assert all(map(torch.equal, before, trained.model.parameters()))
 
 
-def test_a_checkpoint_brings_back_weights_moments_and_average():
-    first, second = begin(), begin(seed=2)
-    for parameter in first.model.parameters():
-        parameter.grad = torch.ones_like(parameter)
-    first.optimiser.step()
-    first.average.add(first.model)
-    second.restore(first.state())
-    assert same(first, second)
-    weight = second.model.output.weight
-    assert second.optimiser.state[weight]["step"] == 1
-    assert torch.equal(second.average.kept[0][0], first.average.kept[0][0])
+def test_a_trainer_goes_on_from_its_state_with_the_same_bits():
+    recipe, corpus = make_recipe(average=2, r_drop=1.0), make_corpus()
+    with Trainer(recipe, corpus) as whole, Trainer(recipe, corpus) as other:
+        updates = whole.updates()
+        for _ in range(3):
+            next(updates)
+        whole.mean_loss()
+        state = io.BytesIO()
+        torch.save(whole.state_dict(), state)
+        rest = list(updates)
+        assert rest[0] == 4
+        assert list(whole.updates())[-1] == whole.update_count == whole.total_updates
+        figures = whole.last_epoch
+        torch.manual_seed(99)
+        state.seek(0)
+        other.load_state_dict(torch.load(state, weights_only=True))
+        assert list(other.updates()) == rest
+        list(other.updates())
+        assert same(other, whole)
+        assert same(other.snapshot(), whole.snapshot())
+        assert other.last_epoch == figures
+        assert (other.epoch, other.batch) == (2, 0)
 
 
-def test_what_is_kept_can_be_loaded(tmp_path):
-    trainee = begin()
-    trainee.keep(tmp_path, {"told": 1})
-    kept = TrainedModel.load(tmp_path)
-    assert kept.metadata == {"told": 1}
-    assert torch.equal(kept.model.output.weight, trainee.model.output.weight)
-    assert trainee.parameters == sum(parameter.numel() for parameter in kept.model.parameters())
+def test_an_epoch_that_is_left_early_goes_on_with_the_next_batch():
+    with Trainer(make_recipe(), make_corpus()) as whole, Trainer(make_recipe(), make_corpus()) as parts:
+        torch.manual_seed(3)
+        wanted = list(whole.updates())
+        torch.manual_seed(3)
+        found = [next(parts.updates()), next(parts.updates()), *parts.updates()]
+        assert found == wanted
+        assert same(whole, parts)
+        assert parts.last_epoch == whole.last_epoch
+
+
+def test_losses_are_means_over_the_updates_since_the_last_call():
+    with Trainer(make_recipe(), make_corpus()) as trainer:
+        losses = [trainer.mean_loss() for _ in trainer.updates()]
+        assert len(losses) == trainer.batches.per_epoch
+        assert min(losses) < trainer.last_epoch.loss < max(losses)
 
 
 ROOT = Path(__file__).parents[2]
@@ -448,8 +453,8 @@ ROOT = Path(__file__).parents[2]
 def drawn(monkeypatch):
     """The pictures that would have been drawn: their own tests draw them, and here they would cost most of the time."""
     paths = []
-    monkeypatch.setattr(monitoring, "curve", lambda entries, path: paths.append(path))
-    monkeypatch.setattr(monitoring, "alignment", lambda shown, epoch, folder: paths.append(epoch))
+    monkeypatch.setattr(monitoring, "save_curve", lambda entries, path: paths.append(path))
+    monkeypatch.setattr(monitoring, "save_sample_alignment", lambda shown, epoch, folder: paths.append(epoch))
     return paths
 
 
@@ -479,15 +484,15 @@ def test_it_learns_and_tells_of_it(tmp_path, drawn):
     told = []
     no_dropout = {"embedding_dropout": 0.0, "state_dropout": 0.0, "readout_dropout": 0.0}
     recipe = make_recipe(epochs=12, embedding=16, hidden=24, learning_rate=0.02, **no_dropout)
-    ended = train(recipe, make_corpus(120, 20), tmp_path / "model", listen=told.append)
+    ended = train(recipe, make_corpus(120, 20), tmp_path / "model", on_event=told.append)
     assert isinstance(told[0], Started)
-    assert (told[0].pairs, told[0].left_out, told[0].resumed_epoch, told[0].done) == (120, 0, None, 0)
+    assert (told[0].pairs, told[0].skipped, told[0].resumed_epoch, told[0].done) == (120, 0, None, 0)
     epochs = [event for event in told if isinstance(event, EpochEnded)]
     assert [event.epoch for event in epochs] == list(range(1, 13))
     assert epochs[-1].update == told[0].updates
     assert epochs[-1].loss < epochs[0].loss / 2
     assert told[-1] == ended
-    assert isinstance(ended, Ended)
+    assert isinstance(ended, TrainingResult)
     assert ended.bleu == max(event.bleu for event in epochs) > 30
     assert ended.history == tuple(epochs)
     loaded = TrainedModel.load(tmp_path / "model")
@@ -523,21 +528,21 @@ def test_seeds_decide(tmp_path):
     ids=["plain", "everything drawn", "subwords", "seldom saved"],
 )
 def test_an_interrupted_training_ends_as_the_uninterrupted_one(tmp_path, flags, monkeypatch):
-    monkeypatch.setattr("regard.translation.training.TELL_EVERY", 0.0)
+    monkeypatch.setattr("regard.translation.training.REPORT_SECONDS", 0.0)
     recipe, corpus = make_recipe(epochs=3, **flags), make_corpus()
     train(recipe, corpus, tmp_path / "whole")
     stops = (
-        lambda event: isinstance(event, Advanced) and event.update == 4,
+        lambda event: isinstance(event, TrainingProgress) and event.update == 4,
         lambda event: isinstance(event, EpochEnded) and event.epoch == 1,
-        lambda event: isinstance(event, Advanced) and event.epoch == 3,
-        lambda event: isinstance(event, Ended),
+        lambda event: isinstance(event, TrainingProgress) and event.epoch == 3,
+        lambda event: isinstance(event, TrainingResult),
     )
     for stop in stops:
         with pytest.raises(Interruption):
-            train(recipe, corpus, tmp_path / "parts", listen=interrupting(stop))
+            train(recipe, corpus, tmp_path / "parts", on_event=interrupting(stop))
         torch.manual_seed(99)  # whatever else has drawn meanwhile
     told = []
-    train(recipe, corpus, tmp_path / "parts", listen=told.append)
+    train(recipe, corpus, tmp_path / "parts", on_event=told.append)
     assert told[0].resumed_epoch == 4  # nothing is left to do
     assert weights(tmp_path / "parts") == weights(tmp_path / "whole")
     assert log(tmp_path / "parts") == log(tmp_path / "whole")
@@ -558,8 +563,8 @@ def test_another_machine_warns_and_goes_on(tmp_path, monkeypatch):
     now = accelerator.environment(torch.device("cpu"))
     monkeypatch.setattr(accelerator, "environment", lambda device: {**now, "threads": "64"})
     told = []
-    train(recipe, corpus, tmp_path, listen=told.append)
-    (warning,) = [event.text for event in told if isinstance(event, Warned)]
+    train(recipe, corpus, tmp_path, on_event=told.append)
+    (warning,) = [event.text for event in told if isinstance(event, TrainingWarning)]
     assert warning == (
         f"The result will not be bit-identical to an uninterrupted training: threads was {now['threads']}, is 64."
     )
@@ -635,16 +640,16 @@ def test_fine_tuning_keeps_vocabularies_and_begins_from_the_weights(tmp_path):
 
 def test_attention_that_never_chooses_is_warned_of(tmp_path):
     told = []
-    train(make_recipe(epochs=3, learning_rate=1e-12), make_corpus(), tmp_path, listen=told.append)
-    (warning,) = [event.text for event in told if isinstance(event, Warned)]
+    train(make_recipe(epochs=3, learning_rate=1e-12), make_corpus(), tmp_path, on_event=told.append)
+    (warning,) = [event.text for event in told if isinstance(event, TrainingWarning)]
     assert warning.startswith("After 3 epochs attention is still uniform (")
 
 
 def test_without_matplotlib_it_says_so_once_and_trains(tmp_path, monkeypatch, drawn):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     told = []
-    train(make_recipe(), make_corpus(), tmp_path, listen=told.append)
-    warnings = [event.text for event in told if isinstance(event, Warned)]
+    train(make_recipe(), make_corpus(), tmp_path, on_event=told.append)
+    warnings = [event.text for event in told if isinstance(event, TrainingWarning)]
     assert warnings == [
         'No pictures of the training are drawn: matplotlib is missing. Install it with pip install "regard[plots]".'
     ]
@@ -656,7 +661,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(tmp_path, monkeypatch):
     recipe, corpus = make_recipe(), make_corpus()
     train(recipe, corpus, tmp_path / "whole")
     with pytest.raises(Interruption):
-        train(recipe, corpus, tmp_path / "full", listen=interrupting(lambda event: isinstance(event, EpochEnded)))
+        train(recipe, corpus, tmp_path / "full", on_event=interrupting(lambda event: isinstance(event, EpochEnded)))
 
     def full(self, target):
         raise OSError(28, "No space left on device")

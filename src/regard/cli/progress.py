@@ -8,7 +8,15 @@ from datetime import timedelta
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from regard.translation.monitoring import Advanced, EpochEnded, Event, Listener, Started, Stopped, Warned
+from regard.translation.monitoring import (
+    EpochEnded,
+    Event,
+    Listener,
+    Started,
+    Stopped,
+    TrainingProgress,
+    TrainingWarning,
+)
 
 
 @contextmanager
@@ -42,7 +50,7 @@ class PlainProgress:
             self._print(describe(event))
         elif isinstance(event, EpochEnded):
             self._print(self.line(event))
-        elif isinstance(event, Warned):
+        elif isinstance(event, TrainingWarning):
             self._print(f"regard: {event.text}")
         elif isinstance(event, Stopped):
             self._print(f"regard: wrote a checkpoint after update {event.update:,}.")
@@ -77,7 +85,7 @@ class BarProgress:
             self.task = self.shown.add_task("", total=event.updates, completed=event.done, facts="")
         elif self.task is None:
             return
-        elif isinstance(event, Advanced):
+        elif isinstance(event, TrainingProgress):
             facts = f"loss {event.loss:.3f}  {event.speed:,.0f} tokens/s{self.last}"
             self.shown.update(self.task, description=f"epoch {event.epoch}", completed=event.update, facts=facts)
         elif isinstance(event, EpochEnded):
@@ -88,7 +96,7 @@ class BarProgress:
 
 def describe(event: Started) -> str:
     """Return what is trained, and where it goes on."""
-    left_out = f" ({event.left_out:,} longer ones left out)" if event.left_out else ""
+    left_out = f" ({event.skipped:,} longer ones left out)" if event.skipped else ""
     resumed = "" if event.resumed_epoch is None else f"; going on in epoch {event.resumed_epoch}"
     if event.resumed_epoch is not None and event.done >= event.updates:
         resumed = "; trained to the end already"

@@ -23,7 +23,7 @@ from regard.translation import checkpoint
 from regard.translation.checkpoint import StopSignals, writing_file
 from regard.translation.dataset import Corpus, Pair, print_to_stderr, read_corpus
 from regard.translation.model import Architecture
-from regard.translation.monitoring import Ended, Event, Listener, Started, silence
+from regard.translation.monitoring import Event, Listener, Started, TrainingResult
 from regard.translation.options import CorpusOptions, HeldOutOptions, whole_number
 from regard.translation.recipe import (
     Data,
@@ -94,7 +94,7 @@ class TrainOptions:
 
 
 @dataclass(frozen=True)
-class TrainResult:
+class TrainOutcome:
     """What a training has led to.
 
     Attributes:
@@ -104,7 +104,7 @@ class TrainResult:
         test: the file of pairs that were held out for a test; None if there are none.
     """
 
-    ended: Ended
+    ended: TrainingResult
     recipe: Recipe
     corpus: Corpus
     test: Path | None
@@ -135,7 +135,7 @@ def train(
     """
     options = TrainOptions(out, corpus, held_out, recipe, init, device, threads, dict(flags))
     try:
-        with training_progress() if is_main() else nullcontext(silence) as on_event:
+        with training_progress() if is_main() else nullcontext() as on_event:
             result = run(options, on_event)
     except KeyboardInterrupt:
         if is_main():
@@ -145,12 +145,12 @@ def train(
         print(_summary(result, options))
 
 
-def run(options: TrainOptions, on_event: Listener = silence) -> TrainResult:
+def run(options: TrainOptions, on_event: Listener | None = None) -> TrainOutcome:
     """Train; all options are checked before the pairs are read.
 
     Args:
         options: what to train.
-        on_event: called with each event of the training.
+        on_event: called with each event of the training; None for nothing.
 
     Returns:
         What the training has led to.
@@ -179,10 +179,11 @@ def run(options: TrainOptions, on_event: Listener = silence) -> TrainResult:
         # At the start the folder is locked for this training, which may be interrupted later.
         if isinstance(event, Started) and test is not None:
             _write_pairs(test, corpus.test)
-        on_event(event)
+        if on_event is not None:
+            on_event(event)
 
-    ended = train_model(recipe, corpus, options.out, device=device, init=init, listen=forward, signals=StopSignals())
-    return TrainResult(ended, recipe, corpus, test)
+    ended = train_model(recipe, corpus, options.out, device=device, init=init, on_event=forward, signals=StopSignals())
+    return TrainOutcome(ended, recipe, corpus, test)
 
 
 def is_main() -> bool:
@@ -231,7 +232,7 @@ def _after_interruption(out: Path) -> str:
     return "begins anew, as there is no checkpoint yet"
 
 
-def _summary(result: TrainResult, options: TrainOptions) -> str:
+def _summary(result: TrainOutcome, options: TrainOptions) -> str:
     """Return what was reached, where it is, and what to try next."""
     ended, out = result.ended, shlex.quote(str(options.out))
     sentence = min(result.corpus.valid[:100], key=lambda pair: len(pair.source)).source
@@ -246,7 +247,7 @@ def _summary(result: TrainResult, options: TrainOptions) -> str:
     )
 
 
-def _test_data(result: TrainResult, corpus: CorpusOptions) -> str:
+def _test_data(result: TrainOutcome, corpus: CorpusOptions) -> str:
     if corpus.corpus is not None:
         return f"--corpus {corpus.corpus}" + (f" --language {corpus.language}" if corpus.language else "")
     if result.test is not None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from itertools import accumulate, islice
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -19,10 +19,9 @@ from regard import plots
 from regard.experiments.result import Finding, Table, columns
 from regard.experiments.variants import EVERY, NONE, Competitor, Setting
 from regard.plots.look import COLOURS
-from regard.translation.batching import Batch, TrainingTokens, make_batch
-from regard.translation.dataset import learn_vocabularies
-from regard.translation.model import Architecture, AttentionContext, EncoderDecoder
-from regard.translation.training import Update, make_optimiser
+from regard.translation.batching import Batch, make_batch
+from regard.translation.model import Architecture, AttentionContext
+from regard.translation.training import Trainer
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -135,25 +134,21 @@ class Costs(Finding):
 
 def measure_costs(setting: Setting, competitors: Sequence[Competitor], device: str = "cpu") -> Costs:
     """Train every model for a few updates, one after the other, on the same batches."""
-    examples, place = setting.examples(), torch.device(device)
-    vocabularies = learn_vocabularies(setting.recipe, examples.train)
-    epoch = TrainingTokens(examples.train, *vocabularies, setting.recipe, ladder=1).epoch(0)
-    updates = setting.recipe.training.epochs * len(epoch.plans)
-    batches = [make_batch(planned, epoch.sources, epoch.targets) for planned in islice(epoch.plans, BATCHES)]
+    corpus, place = setting.examples(), torch.device(device)
     models = []
     for competitor in competitors:
         recipe = setting.recipe_of(competitor, seed=1)
-        torch.manual_seed(1)
-        model = EncoderDecoder(recipe.model, *map(len, vocabularies)).to(place).train()
-        update = Update(model, make_optimiser(model, recipe.training), recipe.training)
-        seconds, peak = _of_updates(update, batches, place)
-        count = sum(parameter.numel() for parameter in model.parameters())
-        speed = sum(batch.tokens for batch in batches) / seconds
+        with Trainer(recipe, corpus, device=place, cuda_graphs=False) as trainer:
+            epoch = trainer.batches.epoch(0)  # the same for all: it depends on data and seed
+            batches = [make_batch(plan, epoch.sources, epoch.targets) for plan in epoch.plans[:BATCHES]]
+            seconds, peak = _of_updates(trainer.update, batches, place)
+            speed = sum(batch.tokens for batch in batches) / seconds
+            count, updates = trainer.parameter_count, trainer.total_updates
         models.append(ModelCost(competitor, count, speed, peak, updates, seconds / len(batches)))
     return Costs(tuple(models), torch.get_num_threads(), place.type)
 
 
-def _of_updates(update: Update, batches: Sequence[Batch], device: torch.device) -> tuple[float, int]:
+def _of_updates(update: Callable[[Batch], None], batches: Sequence[Batch], device: torch.device) -> tuple[float, int]:
     """The seconds of all batches, and the most bytes of any of them."""
 
     def once() -> None:

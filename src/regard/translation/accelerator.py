@@ -1,31 +1,34 @@
-"""Where a training runs: its processes, CUDA graphs, the precision of products, random states, and the machine."""
+"""Where a training runs: its processes, CUDA graphs, the precision of matrix products, random states, the machine."""
 
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, distributed, nn
 
-from regard.translation.batching import Batch, Plan, tensors_of
-
-if TYPE_CHECKING:
-    from regard.translation.training import Update
+from regard.translation.batching import Batch, BatchPlan
 
 
 class Processes:
-    """The processes of this training: one, unless torchrun has started several."""
+    """The processes of a training: one, or those that torchrun has started.
+
+    They share every batch by its rows (torch's DistributedDataParallel).
+
+    Args:
+        rank: The number of this process, from 0.
+        size: The number of processes.
+    """
 
     def __init__(self, rank: int = 0, size: int = 1) -> None:
-        """rank: which of the processes this is; the first one writes and validates."""
         self.rank, self.size = rank, size
 
     @classmethod
-    def join(cls, device: torch.device) -> "Processes":
-        """Meet the processes that torchrun has started; gloo between CPUs, NCCL between GPUs."""
+    def init(cls, device: torch.device) -> "Processes":
+        """Join the process group that torchrun describes: gloo between CPUs, NCCL between GPUs."""
         size = int(os.environ.get("WORLD_SIZE", "1"))
         if size == 1:
             return cls()
@@ -34,22 +37,22 @@ class Processes:
         return cls(distributed.get_rank(), size)
 
     @property
-    def leads(self) -> bool:
-        """Whether this process writes and validates."""
+    def is_main(self) -> bool:
+        """Whether this process validates and writes files: the first one does."""
         return self.rank == 0
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        """The model whose gradients are the mean over all processes."""
+        """Return a model whose gradients are the mean over all processes."""
         return model if self.size == 1 else nn.parallel.DistributedDataParallel(model)
 
-    def share(self, planned: Plan) -> Plan:
-        """This process's rows of a batch; each has as many, with empty rows where there are too few."""
+    def shard(self, plan: BatchPlan) -> BatchPlan:
+        """Return this process's rows of a batch; every process gets the same number, with empty rows where needed."""
         if self.size == 1:
-            return planned
-        return planned._replace(rows=planned.rows[self.rank :: self.size], batch=-(-planned.batch // self.size))
+            return plan
+        return plan._replace(rows=plan.rows[self.rank :: self.size], batch=-(-plan.batch // self.size))
 
-    def tell(self, value: Any) -> Any:
-        """What the first process says, to all."""
+    def broadcast(self, value: Any) -> Any:
+        """Return the first process's value in every process."""
         if self.size == 1:
             return value
         box = [value]
@@ -57,15 +60,15 @@ class Processes:
         return box[0]
 
     def gather(self, value: Any) -> list[Any]:
-        """What every process says, in the order of their ranks."""
+        """Return the values of all processes in the order of their ranks."""
         if self.size == 1:
             return [value]
         values: list[Any] = [None] * self.size
         distributed.all_gather_object(values, value)
         return values
 
-    def leave(self) -> None:
-        """Part from the others."""
+    def close(self) -> None:
+        """Leave the process group."""
         if self.size > 1 and distributed.is_initialized():
             distributed.destroy_process_group()
 
@@ -74,47 +77,53 @@ Shape = tuple[int, int, int]
 
 
 class CudaGraphUpdate:
-    """`Update` on CUDA, recorded at the first batch of a shape and replayed from then on.
+    """An update of the weights as a CUDA graph for each shape of batch.
 
-    Weights, moments, learning rate and totals are tensors that every graph reads and writes in place; the graphs run
-    one after the other and share one pool of memory. Dropout draws anew at every replay.
+    A recurrent decoder launches hundreds of small kernels, and launching them takes longer than running them; a graph
+    launches them together. The graph of a shape is recorded at its first batch. Weights, optimizer state, learning rate
+    and running totals are tensors that all graphs read and write in place; the graphs share one memory pool. Dropout
+    draws new numbers at every replay.
+
+    Args:
+        run: The update, a fixed sequence of CUDA operations on the tensors of a batch.
+        optimizer: Its optimizer, made with `capturable=True` and the learning rate in a tensor.
+        device: The GPU.
     """
 
-    def __init__(self, update: "Update") -> None:
-        """update: on CUDA; its optimiser is capturable, with its learning rate in a tensor."""
-        self.update, self.totals = update, update.totals
-        self.graphs: dict[Shape, tuple[torch.cuda.CUDAGraph, list[Tensor]]] = {}
-        self.pool = torch.cuda.graph_pool_handle()
-        self.stream = torch.cuda.Stream()
+    def __init__(self, run: Callable[..., None], optimizer: torch.optim.Optimizer, device: torch.device) -> None:
+        self._run, self._optimizer, self._device = run, optimizer, device
+        self._graphs: dict[Shape, tuple[torch.cuda.CUDAGraph, list[Tensor]]] = {}
+        self._pool = torch.cuda.graph_pool_handle()
+        self._stream = torch.cuda.Stream()
 
     def __call__(self, batch: Batch) -> None:
-        """Lower the loss of one batch."""
+        """Update the weights on one batch."""
         shape = (len(batch.source), batch.source.shape[1], batch.target.shape[1])
-        if shape not in self.graphs:
-            self.graphs[shape] = self._record(batch)
+        if shape not in self._graphs:
+            self._graphs[shape] = self._record(batch)
             return
-        graph, inputs = self.graphs[shape]
-        for held, part in zip(inputs, tensors_of(batch), strict=True):
-            held.copy_(part, non_blocking=True)
+        graph, inputs = self._graphs[shape]
+        for static, part in zip(inputs, batch.tensors(), strict=True):
+            static.copy_(part, non_blocking=True)
         graph.replay()
 
     def _record(self, batch: Batch) -> tuple[torch.cuda.CUDAGraph, list[Tensor]]:
-        """Run the update once eagerly, which also warms up the libraries, then record the next one unrun."""
-        inputs = [part.to(self.update.device) for part in tensors_of(batch)]
-        self.stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self.stream):
-            self.update.run(*inputs)
-        torch.cuda.current_stream().wait_stream(self.stream)
-        self.update.optimiser.zero_grad()
+        """Run the update once eagerly, which also warms up the libraries, then capture it without running it."""
+        inputs = [part.to(self._device) for part in batch.tensors()]
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            self._run(*inputs)
+        torch.cuda.current_stream().wait_stream(self._stream)
+        self._optimizer.zero_grad()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self.pool):
-            self.update.run(*inputs)
+        with torch.cuda.graph(graph, pool=self._pool):
+            self._run(*inputs)
         return graph, inputs
 
 
 @contextmanager
 def matmul_precision(precision: str) -> Iterator[None]:
-    """Within it a GPU's float32 products are as exact as the recipe says; then as before."""
+    """Use TF32 matrix products on a GPU unless the precision is "float32"; restore the setting on exit."""
     before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision != "float32"
     try:
@@ -124,7 +133,7 @@ def matmul_precision(precision: str) -> Iterator[None]:
 
 
 def get_rng_state(device: torch.device) -> dict[str, Tensor]:
-    """The states of the generators that a training on this device draws from."""
+    """Return the states of the random generators that a training on this device uses."""
     states = {"cpu": torch.get_rng_state()}
     if device.type == "cuda":
         states["cuda"] = torch.cuda.get_rng_state(device)
@@ -132,22 +141,22 @@ def get_rng_state(device: torch.device) -> dict[str, Tensor]:
 
 
 def set_rng_state(device: torch.device, states: dict[str, Tensor]) -> None:
-    """Go on drawing from there."""
+    """Restore what `get_rng_state` returned."""
     torch.set_rng_state(states["cpu"].cpu())
     if device.type == "cuda" and "cuda" in states:
         torch.cuda.set_rng_state(states["cuda"].cpu(), device)
 
 
 def environment(device: torch.device) -> dict[str, str]:
-    """The facts, as they are stored in a checkpoint."""
-    told = {"torch": str(torch.__version__), "processor": _processor(), "threads": str(torch.get_num_threads())}
+    """Describe what a bit-identical continuation depends on: torch, the processor, the number of threads, the GPU."""
+    found = {"torch": str(torch.__version__), "processor": _processor(), "threads": str(torch.get_num_threads())}
     if device.type == "cuda":
-        told["gpu"] = torch.cuda.get_device_name(device)
-    return told
+        found["gpu"] = torch.cuda.get_device_name(device)
+    return found
 
 
 def describe_changes(then: dict[str, str], now: dict[str, str]) -> str:
-    """What has changed since, in words; empty where nothing has."""
+    """Describe the differences of two environments in words; empty if there are none."""
     changed = [
         f"{key} was {then.get(key, 'not used')}, is {now.get(key, 'not used')}"
         for key in sorted(then.keys() | now.keys())

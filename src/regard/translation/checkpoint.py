@@ -2,17 +2,21 @@
 
 import hashlib
 import io
+import json
+import math
 import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, fields
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import IO, Any, NoReturn, Self
+from typing import IO, TYPE_CHECKING, Any, NoReturn, Self
 
 import torch
+from torch import Tensor
 
 from regard.errors import RegardError
 from regard.translation.dataset import Corpus
@@ -21,6 +25,10 @@ from regard.translation.model_folder import TrainedModel
 from regard.translation.recipe import Recipe
 from regard.translation.text import open_regular
 
+if TYPE_CHECKING:
+    from regard.translation.training import Trainer
+
+FORMAT = 3  # of the state that a checkpoint holds
 NAME, PREVIOUS = "checkpoint.pt", "checkpoint.previous.pt"
 DIGEST = hashlib.sha256().digest_size
 MAX_BYTES = 2**36  # of a checkpoint that is read
@@ -291,3 +299,119 @@ def weights_digest(model: EncoderDecoder) -> str:
     for tensor in model.state_dict().values():
         digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Best:
+    """The validation of the epoch whose model is kept; epoch 0 is none."""
+
+    epoch: int = 0
+    bleu: float = -1.0
+    exact: float = -1.0
+    loss: float = math.inf
+
+    @classmethod
+    def read(cls, values: object) -> "Best | None":
+        """Return the epoch described in a checkpoint or model folder, or None if the values have another structure."""
+        names = [entry.name for entry in fields(cls)]
+        if not isinstance(values, dict) or sorted(values) != sorted(names):
+            return None
+        is_count = type(values["epoch"]) is int and values["epoch"] >= 0
+        return cls(**values) if is_count and all(type(values[name]) in (int, float) for name in names[1:]) else None
+
+    def beats(self, other: "Best") -> bool:
+        """Compare by BLEU; equals by exact translations, then by the loss."""
+        return (self.bleu, self.exact, -self.loss) > (other.bleu, other.exact, -other.loss)
+
+
+def check_state(state: dict[str, Any], fingerprint: dict[str, Any], trainer: "Trainer", out: Path) -> None:
+    """Refuse a checkpoint of another version or another training, or one with another structure.
+
+    Args:
+        state: The content of the checkpoint in `out`.
+        fingerprint: The fingerprint of the training that is to resume.
+        trainer: Its trainer, before it takes up the state.
+        out: The model folder.
+
+    Raises:
+        RegardError: If the training cannot resume from the state.
+    """
+    if state.get("format") != FORMAT:
+        raise RegardError(
+            "out",
+            got=f"{out}, with a checkpoint of another version of regard",
+            needed=f"a checkpoint of format {FORMAT}",
+            repair="Choose another folder, or finish the training with the version of regard that began it.",
+        )
+    found = state.get("fingerprint")
+    _check_part(out, "fingerprint", lambda: bool(json.dumps(found)) and isinstance(found, dict))
+    check_same_run(state["fingerprint"], fingerprint, out)
+    inner = state.get("trainer")
+    inner = inner if isinstance(inner, dict) else {}
+    parameters = dict(enumerate(trainer.model.parameters()))
+    checks: dict[str, Callable[[], bool]] = {
+        "environment": lambda: all(isinstance(word, str) for item in state["environment"].items() for word in item),
+        "model": lambda: _are_alike(inner["model"], trainer.model.state_dict()),
+        "moments": lambda: all(
+            _are_alike(each, {"step": torch.tensor(0.0), "exp_avg": parameters[at], "exp_avg_sq": parameters[at]})
+            for at, each in inner["moments"].items()
+        ),
+        "average": lambda: (
+            len(inner["average"]) <= trainer.recipe.training.average
+            and all(_are_alike(dict(enumerate(weights)), parameters) for weights in inner["average"])
+        ),
+        "progress": lambda: _is_progress(state, inner, trainer.recipe.training.epochs),
+        "sums": lambda: (
+            len(inner["sums"]) == trainer.processes.size
+            and all(len(sums) == 3 and all(type(one) is float for one in sums) for sums in inner["sums"])
+        ),
+        "random": lambda: (
+            len(inner["random"]) == trainer.processes.size
+            and all(_are_random_states(one, trainer.device) for one in inner["random"])
+        ),
+    }
+    for name, check in checks.items():
+        _check_part(out, name, check)
+
+
+def _check_part(out: Path, name: str, check: Callable[[], bool]) -> None:
+    try:
+        fits = check()
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, RuntimeError):
+        fits = False  # the state has another structure than the check expects
+    if not fits:
+        raise RegardError(
+            "out",
+            got=f"{out}, with a checkpoint whose {name!r} is damaged or was written by another program",
+            needed="a checkpoint that regard train wrote",
+            repair="Choose another folder, or delete this one to begin anew.",
+        )
+
+
+def _are_alike(found: Mapping[Any, object], wanted: Mapping[Any, Tensor]) -> bool:
+    """Whether tensors have the names, shapes and dtypes of others."""
+    return found.keys() == wanted.keys() and all(
+        isinstance(tensor := found[name], Tensor) and tensor.shape == like.shape and tensor.dtype == like.dtype
+        for name, like in wanted.items()
+    )
+
+
+def _is_progress(state: dict[str, Any], inner: dict[str, Any], epochs: int) -> bool:
+    """Whether counts, seconds and the best epoch are possible."""
+    counts = [inner[name] for name in ("epoch", "batch", "update")]
+    return (
+        all(type(count) is int and 0 <= count < 2**53 for count in counts)
+        and inner["batch"] <= inner["update"]
+        and inner["epoch"] <= epochs
+        and type(state["seconds"]) is float
+        and 0 <= state["seconds"] < math.inf
+        and Best.read(state["best"]) is not None
+        and state["best"]["epoch"] <= inner["epoch"]
+    )
+
+
+def _are_random_states(found: dict[str, Any], device: torch.device) -> bool:
+    torch.Generator().set_state(found["cpu"].cpu())
+    if device.type == "cuda" and "cuda" in found:
+        torch.Generator(device).set_state(found["cuda"].cpu())
+    return True

@@ -206,7 +206,7 @@ def _built_in(options: CorpusOptions) -> Corpus:
     from regard.translation.corpora import built_in_corpus  # imports this file
 
     assert options.corpus is not None
-    arguments = {} if options.language is None else {"language": options.language}
+    arguments: dict[str, Any] = {} if options.language is None else {"language": options.language}
     return built_in_corpus(options.corpus, **arguments)
 
 
@@ -443,7 +443,8 @@ class PairFilter:
             detail = f"{len(texts[0])} characters against {len(texts[1])}"
             self.refuse(BadLine(names[0], number, BadLineReason.RATIO, detail))
             return
-        yield Pair(*texts)
+        source, target = texts
+        yield Pair(source, target)
 
     def _text(self, raw: bytes, side: str) -> str | tuple[BadLineReason, str]:
         """Return the normalised text of a side, or what is wrong with it."""

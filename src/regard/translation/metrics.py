@@ -102,9 +102,8 @@ def _metric(name: str, result: Any, first: Any, signature: str) -> Metric:
     score, mean, half_width = _number(result.score), _number(result.mean), float(result.ci)
     p_value = None if result.p_value is None else float(result.p_value)
     if p_value is not None and (result.score, result.mean, result.ci) == (first.score, first.mean, first.ci):
-        p_value = (
-            1.0  # sacrebleu counts resamples that differ more than the systems do; for equal systems there are none
-        )
+        # sacrebleu counts resamples that differ more than the systems do; for equal systems there are none.
+        p_value = 1.0
     return Metric(name, score, mean, half_width, p_value, signature)
 
 

@@ -13,7 +13,7 @@ before the output is a tanh layer, not maxout.
 """
 
 from dataclasses import dataclass, fields, replace
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -266,7 +266,7 @@ class DecoderState:
     """
 
     recurrent: tuple[Tensor, ...]
-    memory: Memory | Tensor
+    memory: Any
 
     @property
     def hidden(self) -> Tensor:
@@ -279,10 +279,11 @@ class DecoderState:
         return replace(self, recurrent=tuple(part.gather(1, index) for part in self.recurrent))
 
     def select(self, sentences: Tensor) -> "DecoderState":
-        """Return the state of these sentences of the batch only; int64 (selected,)."""
-        is_tensor = isinstance(self.memory, Tensor)
-        memory = self.memory.index_select(0, sentences) if is_tensor else self.memory.select(sentences)
-        return DecoderState(tuple(part.index_select(0, sentences) for part in self.recurrent), memory)
+        """Return the state of some sentences of the batch; int64 (sentences)."""
+        recurrent = tuple(part.index_select(0, sentences) for part in self.recurrent)
+        if isinstance(self.memory, Tensor):
+            return DecoderState(recurrent, self.memory.index_select(0, sentences))
+        return DecoderState(recurrent, self.memory.select(sentences))
 
 
 class Decoder(nn.Module):

@@ -1,4 +1,4 @@
-"""What a training reports while it runs: its events, the log of its epochs, and the pictures drawn from them."""
+"""What a training reports while it runs: events, the log of its epochs, and pictures of its curve and alignments."""
 
 from __future__ import annotations
 
@@ -26,13 +26,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Started:
-    """Before the first update: sizes, and where it goes on if it was interrupted."""
+    """Emitted before the first update.
+
+    Attributes:
+        updates: The expected number of updates of the whole training.
+        done: The number of updates that earlier runs have made.
+        parameters: The number of parameters.
+        pairs: The number of training pairs.
+        skipped: The number of pairs that are too long to be used.
+        source_size: The size of the source vocabulary.
+        target_size: The size of the target vocabulary.
+        resumed_epoch: The epoch, from 1, in which the training resumes; None if it starts from the beginning.
+        seconds: The time that earlier runs have taken.
+    """
 
     updates: int
     done: int
     parameters: int
     pairs: int
-    left_out: int
+    skipped: int
     source_size: int
     target_size: int
     resumed_epoch: int | None
@@ -40,10 +52,16 @@ class Started:
 
 
 @dataclass(frozen=True)
-class Advanced:
-    """Some updates later.
+class TrainingProgress:
+    """Emitted about twice a second.
 
-    loss: the cross entropy of a target token, in nats, over these updates. speed: target tokens a second.
+    Attributes:
+        epoch: The present epoch, from 1.
+        update: The number of updates so far.
+        updates: The expected number of updates of the whole training.
+        loss: The cross entropy per target token since the last report, in nats.
+        speed: Target tokens per second since the last report.
+        learning_rate: The learning rate of the last update.
     """
 
     epoch: int
@@ -56,11 +74,21 @@ class Advanced:
 
 @dataclass(frozen=True)
 class EpochEnded:
-    """After an epoch: what is written to the log.
+    """Emitted after an epoch; also a line of the log.
 
-    bleu, exact: of greedy translations of the validation pairs, in percent; valid_loss: the cross entropy of a token
-    of their targets, in nats; None where it was not validated.
-    flatness: the entropy of attention on validation, as a share of the even one; None without attention.
+    Attributes:
+        epoch: The epoch, from 1.
+        update: The number of updates so far.
+        loss: The cross entropy per target token over the epoch, in nats.
+        gradient_norm: The mean norm of the gradients before clipping.
+        learning_rate: The learning rate of the last update.
+        tokens: The number of target tokens of the epoch.
+        seconds: The time of the whole training so far.
+        bleu: BLEU of greedy translations of the validation pairs; None if the epoch was not validated.
+        exact: The percentage of exact greedy translations; None likewise.
+        valid_loss: The cross entropy per target token of the validation pairs, in nats; None likewise.
+        flatness: The normalized entropy of the attention weights on validation; None likewise or without attention.
+        is_best: Whether the model folder now holds the model of this epoch.
     """
 
     epoch: int
@@ -78,22 +106,32 @@ class EpochEnded:
 
 
 @dataclass(frozen=True)
-class Warned:
-    """Something that a user should know."""
+class TrainingWarning:
+    """Something that the user should know."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Stopped:
-    """After SIGINT or SIGTERM: the training ends here, with a checkpoint of this update."""
+    """Emitted after SIGINT or SIGTERM, when the checkpoint of this update has been written."""
 
     update: int
 
 
 @dataclass(frozen=True)
-class Ended:
-    """The result."""
+class TrainingResult:
+    """The result of a training, emitted at its end.
+
+    Attributes:
+        epochs: The number of epochs.
+        best_epoch: The epoch, from 1, whose model was kept.
+        bleu: Its BLEU on validation.
+        exact: Its percentage of exact translations on validation.
+        length_penalty: The strength of the length penalty that gave the highest BLEU on validation.
+        seconds: The time of the whole training.
+        history: All epochs.
+    """
 
     epochs: int
     best_epoch: int
@@ -104,24 +142,32 @@ class Ended:
     history: tuple[EpochEnded, ...] = field(default=(), repr=False)
 
 
-Event = Started | Advanced | EpochEnded | Warned | Stopped | Ended
+Event = Started | TrainingProgress | EpochEnded | TrainingWarning | Stopped | TrainingResult
 Listener = Callable[[Event], None]
 
 
-def silence(event: Event) -> None:
-    """Listen to nothing."""
-    del event
-
-
 LOG_NAME = "log.jsonl"
-MAX_BYTES = 2**26  # of a log that is read: some 200,000 epochs
+MAX_BYTES = 2**26  # of a log that is read: about 200,000 epochs
 
 
-class Log:
-    """The epochs that have ended."""
+class EpochLog:
+    """The log of a training: one JSON object per epoch and line.
+
+    Lines after the given number of epochs are removed: they belong to epochs that a killed training had finished after
+    its last checkpoint, and that the resumed training repeats.
+
+    Args:
+        folder: Where `log.jsonl` is.
+        epochs: The number of epochs that the checkpoint knows.
+
+    Attributes:
+        entries: The epochs that have ended.
+
+    Raises:
+        RegardError: If the log is damaged or cannot be read or written.
+    """
 
     def __init__(self, folder: Path, epochs: int) -> None:
-        """Go on after so many epochs; later lines, of a training that was killed before its checkpoint, go."""
         self.path = folder / LOG_NAME
         try:
             text = read_regular(self.path, MAX_BYTES).decode() if self.path.exists() else ""
@@ -144,13 +190,13 @@ class Log:
         self._cut("".join(f"{line}\n" for line in lines[:epochs]))
 
     def add(self, entry: EpochEnded) -> None:
-        """Append a line and make it last."""
+        """Append a line and wait until it is on the disk."""
         self.entries.append(entry)
         with writing_file(self.path), open_in_place(self.path, "a") as file:
             _write(file, json.dumps(asdict(entry)) + "\n")
 
     def _cut(self, text: str) -> None:
-        """Whole or not at all: a disk that is full, or a kill, must not cost the lines that were there."""
+        """Replace the file in one step, so that a full disk or a kill loses no lines."""
         new = self.path.with_name(f"{LOG_NAME}.incoming")
         with writing_file(self.path):
             try:
@@ -176,52 +222,54 @@ def _write(file: IO[Any], content: str | bytes) -> None:
 
 
 CURVE = "curve.svg"
-SELDOM = 30.0  # seconds between two drawings of the curve
-FEW = 40  # epochs: so many are marked one by one
+REDRAW_SECONDS = 30.0  # seconds between two drawings of the curve
+MAX_MARKED_EPOCHS = 40  # up to this number each epoch gets a marker
 NOT_DRAWN = 'No pictures of the training are drawn: matplotlib is missing. Install it with pip install "regard[plots]".'
 
 
-class Album:
-    """Draws while a training runs, and seldom enough not to slow it down.
+class TrainingPlots:
+    """Draws the curve and an alignment while a training runs, seldom enough not to slow it down.
 
-    folder: where the pictures go. listen: is told once if there will be none, since matplotlib is missing.
+    Args:
+        folder: Where the pictures go.
+        on_event: Called with a warning if matplotlib is missing.
     """
 
-    def __init__(self, folder: Path, listen: Listener) -> None:
-        self.folder, self.can_draw = folder, can_draw()
-        self.drawn = float("-inf")
-        if not self.can_draw:
-            listen(Warned(NOT_DRAWN))
+    def __init__(self, folder: Path, on_event: Listener) -> None:
+        self._folder, self._can_draw = folder, can_draw()
+        self._drawn_at = float("-inf")
+        if not self._can_draw:
+            on_event(TrainingWarning(NOT_DRAWN))
 
-    def add(self, entries: Sequence[EpochEnded], shown: Translation) -> None:
-        """After a validation: the alignment at milestones, the curve then and every half minute."""
+    def update(self, entries: Sequence[EpochEnded], sample: Translation) -> None:
+        """Draw after a validation: the alignment at milestones, the curve then and every half minute."""
         epoch = entries[-1].epoch
         if is_milestone(epoch):
-            self.close(entries, shown, epoch)
-        elif self.can_draw and time.perf_counter() - self.drawn > SELDOM:
-            self._curve(entries)
+            self.finish(entries, sample, epoch)
+        elif self._can_draw and time.perf_counter() - self._drawn_at > REDRAW_SECONDS:
+            self._draw_curve(entries)
 
-    def close(self, entries: Sequence[EpochEnded], shown: Translation, epoch: int) -> None:
-        """At the end: the whole curve, and the alignment of the model that is kept, which is that of `epoch`."""
-        if self.can_draw:
-            self._curve(entries)
-            alignment(shown, epoch, self.folder)
+    def finish(self, entries: Sequence[EpochEnded], sample: Translation, epoch: int) -> None:
+        """Draw the curve of all epochs, and the alignment of the model of `epoch`."""
+        if self._can_draw:
+            self._draw_curve(entries)
+            save_sample_alignment(sample, epoch, self._folder)
 
-    def _curve(self, entries: Sequence[EpochEnded]) -> None:
-        curve(entries, self.folder / CURVE)
-        self.drawn = time.perf_counter()
+    def _draw_curve(self, entries: Sequence[EpochEnded]) -> None:
+        save_curve(entries, self._folder / CURVE)
+        self._drawn_at = time.perf_counter()
 
 
 def can_draw() -> bool:
-    """Whether matplotlib is there."""
+    """Whether matplotlib is installed."""
     try:
         return find_spec("matplotlib") is not None
-    except ValueError:  # sys.modules says that it is to be taken as missing
+    except ValueError:  # sys.modules["matplotlib"] is None
         return False
 
 
 def is_milestone(epoch: int) -> bool:
-    """Whether the alignment after this epoch is drawn: it changes most at the beginning.
+    """Whether the alignment after this epoch is drawn: after epochs 1, 2, 4, 8, since it changes most early.
 
     >>> [epoch for epoch in range(1, 100) if is_milestone(epoch)]
     [1, 2, 4, 8, 16, 32, 64]
@@ -229,36 +277,37 @@ def is_milestone(epoch: int) -> bool:
     return epoch & (epoch - 1) == 0
 
 
-def curve(entries: Sequence[EpochEnded], path: Path) -> None:
-    """Write loss, and BLEU and exact share on validation, over the epochs; the epoch that is kept is marked."""
+def save_curve(entries: Sequence[EpochEnded], path: Path) -> None:
+    """Write a figure of the loss and of the quality on validation over the epochs; the best epoch is marked."""
     with writing_file(path):
         save_as(draw_curve(entries), path)
 
 
 def draw_curve(entries: Sequence[EpochEnded]) -> Figure:
-    """The figure of `curve`."""
+    """Draw the figure of `save_curve`."""
     figure, (loss, quality) = canvas(7.2, 2.7, panels=2)
     validated = [entry for entry in entries if entry.bleu is not None]
     at = [entry.epoch for entry in validated]
     with house_style():
         curves([entry.epoch for entry in entries], {"training": [entry.loss for entry in entries]}, ax=loss)
         if validated:
-            loss.plot(at, [_number(entry.valid_loss) for entry in validated], color=COLOURS[1], label="validation")
-            found = {"BLEU": [_number(e.bleu) for e in validated], "exact, %": [_number(e.exact) for e in validated]}
+            loss.plot(at, [_or_nan(entry.valid_loss) for entry in validated], color=COLOURS[1], label="validation")
+            found = {"BLEU": [_or_nan(e.bleu) for e in validated], "exact, %": [_or_nan(e.exact) for e in validated]}
             curves(at, found, ax=quality)
         for axes, name in ((loss, "cross entropy of a token, nats"), (quality, "validation, greedy search")):
-            _finish(axes, name, len(entries))
-        _mark_kept(quality, validated)
+            _format_axes(axes, name, len(entries))
+        _mark_best(quality, validated)
     return figure
 
 
-def alignment(shown: Translation, epoch: int, folder: Path) -> None:
-    """Write `alignment-0001.svg` of the first epoch, and so on; nothing where there is no alignment to be seen.
+def save_sample_alignment(sample: Translation, epoch: int, folder: Path) -> None:
+    """Write the alignment of a translation to `alignment-0001.svg` for epoch 1, and so on.
 
-    Words are drawn; characters where one side is made of them.
+    The alignment is between words, or between characters if one side is encoded as characters. Nothing is written for a
+    model without attention.
     """
-    units = shown.source.vocabulary.unit, shown.target.vocabulary.unit
-    found = shown.alignment_of_tokens if "characters" in units else shown.alignment
+    units = sample.source.vocabulary.unit, sample.target.vocabulary.unit
+    found = sample.alignment_of_tokens if "characters" in units else sample.alignment
     if found is None or not found.source_words or not found.target_words:
         return
     path = folder / f"alignment-{epoch:04d}.svg"
@@ -266,7 +315,7 @@ def alignment(shown: Translation, epoch: int, folder: Path) -> None:
         save_alignment(found, path)
 
 
-def _finish(axes: Axes, name: str, epochs: int) -> None:
+def _format_axes(axes: Axes, name: str, epochs: int) -> None:
     axes.set_xlabel("epoch")
     axes.set_ylabel(name)
     axes.set_xlim(0, epochs + 0.5)
@@ -274,17 +323,17 @@ def _finish(axes: Axes, name: str, epochs: int) -> None:
     axes.locator_params(axis="x", integer=True)
     if axes.lines:
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0)
-    if epochs <= FEW:
+    if epochs <= MAX_MARKED_EPOCHS:
         for line in axes.lines:
             line.set(marker="o", markersize=3)
 
 
-def _mark_kept(axes: Axes, validated: Sequence[EpochEnded]) -> None:
+def _mark_best(axes: Axes, validated: Sequence[EpochEnded]) -> None:
     kept = [entry for entry in validated if entry.is_best]
     if kept:
         axes.axvline(kept[-1].epoch, color="0.6", linewidth=0.8, linestyle=(0, (4, 2)), zorder=0)
         axes.set_title(f"kept: {kept[-1].bleu:.1f}", loc="right", fontsize=8, color="0.35")
 
 
-def _number(value: float | None) -> float:
+def _or_nan(value: float | None) -> float:
     return float("nan") if value is None else value

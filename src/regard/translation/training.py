@@ -1,14 +1,20 @@
-"""Training: the loss, the learning rate, one update, validation, and the loop of epochs that can resume."""
+"""Training: the loss, the learning rate, `Trainer`, and `train`, which validates, keeps the best model and resumes.
 
-import json
+`Trainer` makes one update after the other and needs no folder. `train` runs it into a model folder: after each epoch it
+translates the validation pairs, keeps the model if it is the best so far, and writes checkpoints, so that a training
+that is stopped at any moment resumes and ends in the same bits.
+"""
+
+import copy
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -19,43 +25,43 @@ from regard.checks import accumulation_dtype
 from regard.errors import RegardError
 from regard.translation import accelerator, checkpoint
 from regard.translation.accelerator import CudaGraphUpdate, Processes, matmul_precision
-from regard.translation.alignment import UNIFORM, normalized_entropy
-from regard.translation.batching import Batch, TrainingTokens, make_batch, plan, tensors_of
+from regard.translation.alignment import UNIFORM
+from regard.translation.batching import Batch, EpochBatches, make_batch
 from regard.translation.checkpoint import (
+    Best,
     StopSignals,
-    check_same_run,
+    check_state,
     folder_lock,
     open_in_place,
     run_fingerprint,
     writing_file,
 )
-from regard.translation.dataset import Corpus, Pair, learn_vocabularies
-from regard.translation.metrics import effective_bleu, exact_match
+from regard.translation.dataset import Corpus, learn_vocabularies
 from regard.translation.model import EncoderDecoder
 from regard.translation.model_folder import TrainedModel
 from regard.translation.monitoring import (
-    Advanced,
-    Album,
-    Ended,
     EpochEnded,
+    EpochLog,
     Listener,
-    Log,
     Started,
     Stopped,
-    Warned,
-    silence,
+    TrainingPlots,
+    TrainingProgress,
+    TrainingResult,
+    TrainingWarning,
 )
 from regard.translation.recipe import Recipe, Training
-from regard.translation.search import length_penalty
-from regard.translation.text import normalise
-from regard.translation.translator import Translation, Translator
+from regard.translation.translator import Translation
+from regard.translation.validation import Validation, best_length_penalty, check_loss, sample_translation, validate
 from regard.translation.vocabulary import PAD, Vocabulary
 
 
 class Loss(NamedTuple):
-    """Sums over the real target tokens of a batch.
+    """Sums over the target tokens of a batch.
 
-    objective: what is lowered. cross_entropy: -log p of the targets, without smoothing, for the log; no gradient.
+    Attributes:
+        objective: What training minimises.
+        cross_entropy: -log p of the targets, without smoothing or gradient, for the log.
     """
 
     objective: Tensor
@@ -63,33 +69,34 @@ class Loss(NamedTuple):
 
 
 def smoothed_cross_entropy(logits: Tensor, targets: Tensor, smoothing: float) -> Loss:
-    """Cross entropy against (1 - smoothing) of the target plus smoothing spread evenly over the vocabulary.
+    """Cross entropy against 1 - smoothing on the target plus smoothing spread evenly over the vocabulary.
 
-    logits: (batch, target, vocabulary); targets: int64 (batch, target), PAD where there is none.
+    Args:
+        logits: (batch, target, vocabulary).
+        targets: int64 (batch, target), PAD where there is no token.
+        smoothing: The share that is spread.
     """
-    objective, cross_entropy = _Smoothed.apply(
-        logits.to(accumulation_dtype(logits.dtype)).flatten(0, 1), targets.flatten(), smoothing
-    )
-    return Loss(objective, cross_entropy)
+    rows = logits.to(accumulation_dtype(logits.dtype)).flatten(0, 1)
+    return Loss(*_SmoothedCrossEntropy.apply(rows, targets.flatten(), smoothing))
 
 
-class _Smoothed(torch.autograd.Function):
-    """The sums over rows of logits (rows, vocabulary), without a copy of them as log-probabilities.
+class _SmoothedCrossEntropy(torch.autograd.Function):
+    """The sums over rows of logits (rows, vocabulary), without a copy of the logits as log-probabilities.
 
-    Its gradient is softmax(logits) minus the smoothed targets: one pass where autograd takes several.
+    The gradient is softmax(logits) minus the smoothed targets, in one pass where autograd needs several.
     """
 
     @staticmethod
     def forward(ctx, logits: Tensor, targets: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-        real = targets != PAD
-        log_mass = logits.logsumexp(-1)
+        is_padding = targets == PAD
+        log_sum = logits.logsumexp(-1)
         chosen = logits.gather(-1, targets[:, None]).squeeze(-1)
-        cross_entropy = (log_mass - chosen).masked_fill(~real, 0.0).sum()
-        even = (log_mass - logits.mean(-1)).masked_fill(~real, 0.0).sum() if smoothing else cross_entropy
+        cross_entropy = (log_sum - chosen).masked_fill(is_padding, 0.0).sum()
+        uniform = (log_sum - logits.mean(-1)).masked_fill(is_padding, 0.0).sum() if smoothing else cross_entropy
         ctx.save_for_backward(logits, targets)
         ctx.smoothing = smoothing
         ctx.mark_non_differentiable(cross_entropy)
-        return (1 - smoothing) * cross_entropy + smoothing * even, cross_entropy
+        return (1 - smoothing) * cross_entropy + smoothing * uniform, cross_entropy
 
     @staticmethod
     @once_differentiable
@@ -103,40 +110,45 @@ class _Smoothed(torch.autograd.Function):
 
 
 def r_drop(logits: Tensor, targets: Tensor, smoothing: float, weight: float) -> Loss:
-    """Cross entropy of two passes over the same batch, and what their distributions disagree (arXiv 2106.14448).
+    """Cross entropy of two passes over the same batch, and the divergence of their distributions (arXiv 2106.14448).
 
-    logits: (2 batch, target, vocabulary), the second half from the same inputs under another dropout;
-    targets: int64 (batch, target). The sums are the means over the two passes, so a weight of 1 is the paper's
-    alpha of 2.
+    The sums are means over the two passes, so a weight of 1 is the paper's alpha of 2.
+
+    Args:
+        logits: (2 batch, target, vocabulary), the second half from the same inputs under another dropout.
+        targets: int64 (batch, target).
+        smoothing: The label smoothing.
+        weight: The weight of the divergence.
     """
     log_p, log_q = functional.log_softmax(logits.to(accumulation_dtype(logits.dtype)), -1).chunk(2)
-    first, second = _smoothed(log_p, targets, smoothing), _smoothed(log_q, targets, smoothing)
+    first, second = (_from_log_probabilities(each, targets, smoothing) for each in (log_p, log_q))
     # KL(p|q) + KL(q|p) = sum (p - q)(log p - log q)
-    disagreement = ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum(-1)
-    disagreement = disagreement.masked_fill(targets == PAD, 0.0).sum() / 2
-    objective = (first.objective + second.objective) / 2 + weight * disagreement
+    divergence = ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum(-1)
+    divergence = divergence.masked_fill(targets == PAD, 0.0).sum() / 2
+    objective = (first.objective + second.objective) / 2 + weight * divergence
     return Loss(objective, (first.cross_entropy + second.cross_entropy) / 2)
 
 
-def _smoothed(log_probabilities: Tensor, targets: Tensor, smoothing: float) -> Loss:
-    real = targets != PAD
+def _from_log_probabilities(log_probabilities: Tensor, targets: Tensor, smoothing: float) -> Loss:
+    """`smoothed_cross_entropy`, from log-probabilities that are there already."""
+    is_padding = targets == PAD
     chosen = -log_probabilities.gather(-1, targets[..., None]).squeeze(-1)
-    cross_entropy = chosen.masked_fill(~real, 0.0).sum()
+    cross_entropy = chosen.masked_fill(is_padding, 0.0).sum()
     if not smoothing:
         return Loss(cross_entropy, cross_entropy.detach())
-    even = -log_probabilities.mean(-1).masked_fill(~real, 0.0).sum()
-    return Loss((1 - smoothing) * cross_entropy + smoothing * even, cross_entropy.detach())
+    uniform = -log_probabilities.mean(-1).masked_fill(is_padding, 0.0).sum()
+    return Loss((1 - smoothing) * cross_entropy + smoothing * uniform, cross_entropy.detach())
 
 
 def learning_rate(update: int, *, highest: float, warmup: int, decay: str, updates: int) -> float:
-    """The rate of update number `update`, counted from 0.
+    """Compute the learning rate of an update.
 
     Args:
-        update: which.
-        highest: the rate after the warm-up.
-        warmup: the rate rises linearly over so many updates.
-        decay: what follows: "none", "linear" or "cosine" towards 0 at the last update, "inverse_sqrt".
-        updates: how many there are at most.
+        update: The number of the update, from 0.
+        highest: The rate after the warm-up.
+        warmup: The number of updates over which the rate rises linearly.
+        decay: What follows: "none", "linear" or "cosine" (to 0 at the last update), or "inverse_sqrt".
+        updates: The number of updates of the training.
     """
     if update < warmup:
         return highest * (update + 1) / warmup
@@ -152,7 +164,7 @@ BETAS = (0.9, 0.98)
 
 
 def make_optimiser(model: nn.Module, training: Training) -> torch.optim.AdamW:
-    """On a GPU the learning rate is a tensor: graphs read it, and setting it does not record them anew."""
+    """Make a fused AdamW; on a GPU its learning rate is a tensor, which CUDA graphs read at every replay."""
     parameters = list(model.parameters())
     device = parameters[0].device
     on_gpu = device.type == "cuda"
@@ -163,7 +175,7 @@ def make_optimiser(model: nn.Module, training: Training) -> torch.optim.AdamW:
 
 
 def set_learning_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
-    """The learning rate of the next update."""
+    """Set the learning rate of the next update."""
     for group in optimiser.param_groups:
         if isinstance(group["lr"], Tensor):
             group["lr"].fill_(rate)
@@ -181,73 +193,15 @@ def restore_moments(optimiser: torch.optim.Optimizer, moments: dict[int, dict[st
     optimiser.load_state_dict({"state": moments, "param_groups": optimiser.state_dict()["param_groups"]})
 
 
-class Average:
-    """The last few weights of a model.
-
-    count: how many are kept.
-    """
-
-    def __init__(self, count: int) -> None:
-        """Nothing is kept yet."""
-        self.kept: deque[list[Tensor]] = deque(maxlen=count)
-
-    def add(self, model: nn.Module) -> None:
-        """Keep the model's present weights; the oldest go where there are too many."""
-        self.kept.append([parameter.detach().clone() for parameter in model.parameters()])
-
-    @contextmanager
-    def inside(self, model: nn.Module) -> Iterator[None]:
-        """Within it the model has the mean of the kept weights, and is in evaluation mode; then its own again."""
-        parameters = list(model.parameters())
-        own = [parameter.detach().clone() for parameter in parameters]
-        was_training = model.training
-        means = (torch.stack(tensors).mean(0) for tensors in zip(*self.kept, strict=True))
-        _assign(parameters, means if self.kept else own)
-        model.eval()
-        try:
-            yield
-        finally:
-            _assign(parameters, own)
-            model.train(was_training)
-
-
-@torch.no_grad()
-def _assign(parameters, values) -> None:
-    # In place: optimisers and graphs hold these very tensors.
-    for parameter, value in zip(parameters, values, strict=True):
-        parameter.copy_(value)
-
-
-# In nats per token. A model that knows nothing has the logarithm of the size of its vocabulary: about 10.
-MAX_LOSS = 1e6
-
-
-def check_loss(loss: float, pairs: str) -> None:
-    """Raise a RegardError if a training has diverged.
-
-    Args:
-        loss: cross entropy per token, in nats.
-        pairs: "training" or "validation", the pairs on which the loss was measured.
-    """
-    if not -MAX_LOSS <= loss <= MAX_LOSS:  # also for NaN
-        raise RegardError(
-            "learning_rate",
-            got=f"a loss that is no number or exceeds {MAX_LOSS:g} nats per token on the {pairs} pairs: "
-            "the training has diverged",
-            needed="a learning rate at which loss and weights stay finite",
-            repair="Lower it, for example to a tenth, and train into a new folder.",
-        )
-
-
 Sums = tuple[float, float, float]
 
 
 @dataclass
-class Totals:
-    """Sums of the cross entropy, the target tokens and the gradient norms of an epoch's updates.
+class RunningTotals:
+    """Sums of the cross entropy, the target tokens and the gradient norms over the updates of an epoch.
 
-    They stay on the device, so that no update waits for the host. Reading them does not change them: the sums of an
-    epoch do not depend on how often progress is shown.
+    They stay on the device, so no update waits for the host. Reading does not change them: the sums of an epoch do not
+    depend on how often progress is reported.
     """
 
     cross_entropy: Tensor
@@ -256,274 +210,305 @@ class Totals:
     last_read: Sums = (0.0, 0.0, 0.0)
 
     @classmethod
-    def zeros(cls, device: torch.device) -> "Totals":
-        """Nothing summed yet, in float64 where the device has it."""
+    def zeros(cls, device: torch.device) -> Self:
+        """Return sums of 0, in float64 if the device supports it."""
         dtype = torch.float32 if device.type == "mps" else torch.float64
         cross_entropy, tokens, norm = (torch.zeros((), device=device, dtype=dtype) for _ in range(3))
         return cls(cross_entropy, tokens, norm)
 
     def sums(self) -> Sums:
-        """The sums since `restart`."""
+        """Return the sums since `restart`."""
         cross_entropy, tokens, norm = torch.stack((self.cross_entropy, self.tokens, self.norm)).tolist()
         return cross_entropy, tokens, norm
 
     def read(self) -> Sums:
-        """The sums since the last call of this method."""
+        """Return the sums since the last call of this method."""
         before, now = self.last_read, self.sums()
         self.last_read = now
         return now[0] - before[0], now[1] - before[1], now[2] - before[2]
 
     def restart(self, sums: Sums = (0.0, 0.0, 0.0)) -> None:
-        """Begin an epoch with sums of 0, or go on from the sums of a checkpoint."""
+        """Start from 0, or from the sums of a checkpoint."""
         for total, value in zip((self.cross_entropy, self.tokens, self.norm), sums, strict=True):
-            total.fill_(value)  # in place: a CUDA graph holds these tensors
+            total.fill_(value)  # in place: CUDA graphs hold these tensors
         self.last_read = sums
 
 
-class Update:
-    """Forward, backward, clip, step.
+class EpochSummary(NamedTuple):
+    """An epoch that has ended: its loss per target token, mean gradient norm, and number of target tokens."""
 
-    model: in training mode; in several processes, wrapped in torch's DistributedDataParallel.
-    processes: how many share each batch.
+    loss: float
+    gradient_norm: float
+    tokens: int
+
+
+MAX_PARAMETERS = 2**30  # 4 GiB of weights, and three times that for gradients and optimizer state
+RANK_SEED_STRIDE = 1_000_003  # between the seeds of two processes
+PAD_TO_MULTIPLE = 4  # of lengths on a GPU, where each shape needs a CUDA graph
+
+
+class Trainer:
+    """A model in training: its vocabularies, optimizer, averaged weights, and the order of its batches.
+
+    Call `close`, or use it in a `with` statement, when no more updates are made: a thread prepares the batches.
+
+    Args:
+        recipe: All choices of the training.
+        corpus: The pairs to train and to validate on.
+        device: Where to train.
+        init: A model to start from, for fine-tuning. It is copied.
+        cuda_graphs: Record updates as CUDA graphs; on CUDA and in one process only.
+        processes: The processes that share each batch; one by default.
+
+    Attributes:
+        model: The model in training.
+        source_vocabulary: Learnt from the training pairs, or that of `init`.
+        target_vocabulary: Likewise; the same object if the recipe's model is joint.
+        epoch: The number of epochs that have ended.
+        batch: The number of updates of the present epoch.
+        update_count: The number of updates so far.
+        token_count: The number of target tokens of the updates of this process's run.
+        last_epoch: The figures of the epoch that ended last; None before.
+
+    Raises:
+        RegardError: If the recipe and the device or the corpus do not go together, or the model is too large.
+
+    Pair:
+        with Trainer(recipe, corpus) as trainer:
+            for epoch in range(recipe.training.epochs):
+                for update in trainer.updates():
+                    if update % 100 == 0:
+                        print(update, trainer.mean_loss())
+                print(trainer.validate().bleu)
+            translator = Translator([trainer.snapshot()])
     """
 
     def __init__(
-        self, model: nn.Module, optimiser: torch.optim.Optimizer, training: Training, processes: int = 1
+        self,
+        recipe: Recipe,
+        corpus: Corpus,
+        *,
+        device: torch.device | str = "cpu",
+        init: TrainedModel | None = None,
+        cuda_graphs: bool = True,
+        processes: Processes | None = None,
     ) -> None:
-        """Keep what an update needs."""
-        self.model, self.optimiser, self.training, self.processes = model, optimiser, training, processes
-        self.parameters = list(model.parameters())
-        self.device = self.parameters[0].device
-        self.totals = Totals.zeros(self.device)
-
-    def __call__(self, batch: Batch) -> None:
-        """Lower the loss of one batch."""
-        self.run(*(part.to(self.device, non_blocking=True) for part in tensors_of(batch)))
-
-    def run(self, source: Tensor, lengths: Tensor, previous: Tensor, target: Tensor, tokens: Tensor) -> None:
-        """The update itself: a fixed sequence of operations for given shapes, without a wait for the host.
-
-        tokens: (), the number of real target tokens in the batch of all processes, by which the sum is divided.
-        """
-        self.optimiser.zero_grad()
-        loss = self.loss(source, lengths, previous, target)
-        # Where several processes share a batch, the mean of their gradients is taken: it becomes their sum again.
-        (loss.objective * (self.processes / tokens)).backward()
-        norm = nn.utils.clip_grad_norm_(self.parameters, self.training.clip)
-        self.optimiser.step()
-        self.totals.cross_entropy += loss.cross_entropy
-        self.totals.tokens += (target != PAD).sum()
-        self.totals.norm += norm
-
-    def loss(self, source: Tensor, lengths: Tensor, previous: Tensor, target: Tensor) -> Loss:
-        """The sums over a batch."""
-        training = self.training
-        half = training.precision == "bfloat16"
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=half):
-            if training.r_drop:
-                twice = (torch.cat((part, part)) for part in (source, lengths, previous))
-                return r_drop(self.model(*twice), target, training.label_smoothing, training.r_drop)
-            return smoothed_cross_entropy(self.model(source, lengths, previous), target, training.label_smoothing)
-
-
-STRENGTHS = tuple(step / 10 for step in range(0, 21, 2))
-LOOKED_AT = 100  # pairs among which one is chosen to be shown
-BATCH = {"cpu": 64, "cuda": 512}
-TOKENS = 4096  # of a batch whose targets are only scored
-
-
-@dataclass(frozen=True)
-class Validated:
-    """BLEU and the share of exact translations, in percent, of greedy search; and one pair to look at.
-
-    loss: the cross entropy of a token of the targets, in nats.
-    """
-
-    bleu: float
-    exact: float
-    loss: float
-    flatness: float | None
-    shown: Translation
-
-
-def validate(loaded: TrainedModel, pairs: Sequence[Pair], tokenize: str) -> Validated:
-    """Translate the validation pairs greedily."""
-    loss = cross_entropy(loaded, pairs)
-    check_loss(loss, "validation")  # the weights of the last update, whose loss no training pair has shown
-    found = _translate(loaded, pairs, beams=1, nbest=1)
-    targets = [normalise(pair.target) for pair in pairs]
-    texts = [one.text for one in found]
-    flat = [
-        normalized_entropy(one.weights) for one in found[:LOOKED_AT] if one.weights is not None and len(one.weights)
-    ]
-    return Validated(
-        bleu=effective_bleu(texts, targets, tokenize),
-        exact=100 * exact_match(texts, targets),
-        loss=loss,
-        flatness=sum(flat) / len(flat) if flat else None,
-        shown=show(loaded, pairs),
-    )
-
-
-def show(loaded: TrainedModel, pairs: Sequence[Pair]) -> Translation:
-    """One validation pair as the model sees it: the same one and the same words each time, so that pictures compare."""
-    longest = max(pairs[:LOOKED_AT], key=lambda pair: len(pair.source))
-    return Translator([loaded]).force([longest.source], [longest.target])[0]
-
-
-def best_length_penalty(loaded: TrainedModel, pairs: Sequence[Pair], tokenize: str, beams: int = 5) -> float:
-    """The strength whose ranking of the n best translations has the highest BLEU; the weakest of equals."""
-    found = _translate(loaded, pairs, beams=beams, nbest=beams)
-    targets = [normalise(pair.target) for pair in pairs]
-
-    def ranked(strength: float) -> list[str]:
-        return [_best(one, strength).text for one in found]
-
-    return max(STRENGTHS, key=lambda strength: (effective_bleu(ranked(strength), targets, tokenize), -strength))
-
-
-@torch.inference_mode()
-def cross_entropy(loaded: TrainedModel, pairs: Sequence[Pair]) -> float:
-    """-log p of a token of the targets, END included, in nats: the mean over all of them."""
-    device = next(loaded.model.parameters()).device
-    sources = loaded.source_vocabulary.encode_all([pair.source for pair in pairs])
-    targets = loaded.target_vocabulary.encode_all([pair.target for pair in pairs])
-    lengths = [(len(s) + 1, len(t) + 1) for s, t in zip(sources, targets, strict=True)]
-    total, tokens = 0.0, 0
-    for planned in plan(lengths, TOKENS, torch.Generator().manual_seed(0), 1):
-        batch = make_batch(planned, sources, targets)
-        logits = loaded.model(*(part.to(device) for part in batch[:3]))
-        total += float(smoothed_cross_entropy(logits, batch.target.to(device), 0.0).cross_entropy)
-        tokens += batch.tokens
-    return total / tokens
-
-
-def _best(one: Translation, strength: float) -> Translation:
-    def rank(candidate: Translation) -> tuple[bool, float]:
-        return candidate.finished, candidate.log_probability / length_penalty(candidate.length, strength)
-
-    return max((one, *one.others), key=rank)
-
-
-def _translate(loaded: TrainedModel, pairs: Sequence[Pair], beams: int, nbest: int) -> list[Translation]:
-    device = next(loaded.model.parameters()).device
-    translator = Translator([loaded])
-    sources = [pair.source for pair in pairs]
-    return translator.translate(
-        sources, beams=beams, nbest=nbest, length_penalty=1.0, batch_size=BATCH.get(device.type, BATCH["cpu"])
-    )
-
-
-@dataclass
-class Best:
-    """The epoch whose model is kept; epoch 0 is none."""
-
-    epoch: int = 0
-    bleu: float = -1.0
-    exact: float = -1.0
-    loss: float = math.inf
-
-    @classmethod
-    def of(cls, entry: EpochEnded) -> "Best":
-        """An epoch that was validated."""
-        assert entry.bleu is not None
-        assert entry.exact is not None
-        assert entry.valid_loss is not None
-        return cls(entry.epoch, entry.bleu, entry.exact, entry.valid_loss)
-
-    @classmethod
-    def read(cls, values: object) -> "Best | None":
-        """Return the epoch described in a checkpoint or model folder, or None if the values have another structure."""
-        names = [entry.name for entry in fields(cls)]
-        if not isinstance(values, dict) or sorted(values) != sorted(names):
-            return None
-        is_count = type(values["epoch"]) is int and values["epoch"] >= 0
-        return cls(**values) if is_count and all(type(values[name]) in (int, float) for name in names[1:]) else None
-
-    def beats(self, other: "Best") -> bool:
-        """By BLEU; of equals by exact translations, then by the loss."""
-        return (self.bleu, self.exact, -self.loss) > (other.bleu, other.exact, -other.loss)
-
-
-@dataclass
-class Standing:
-    """What a checkpoint says beside tensors.
-
-    epoch: how many have ended. within: updates of the present one. count: updates in all. seconds: spent so far.
-    """
-
-    epoch: int = 0
-    within: int = 0
-    count: int = 0
-    seconds: float = 0.0
-    best: Best = field(default_factory=Best)
-
-    def next_epoch(self) -> None:
-        """The present epoch has ended."""
-        self.epoch, self.within = self.epoch + 1, 0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "Standing":
-        """What `to_dict` gave."""
-        return cls(**values | {"best": Best(**values["best"])})
-
-
-MAX_PARAMETERS = 2**30  # 4 GiB of weights, and three times as much for gradients and moments
-
-
-@dataclass
-class Trainee:
-    """Everything that updates change, and the words it is about."""
-
-    model: EncoderDecoder
-    source_vocabulary: Vocabulary
-    target_vocabulary: Vocabulary
-    optimiser: torch.optim.Optimizer
-    average: Average
-
-    @classmethod
-    def begin(cls, recipe: Recipe, corpus: Corpus, init: TrainedModel | None, device: torch.device) -> "Trainee":
-        """A model drawn by the recipe's seed with vocabularies of the training data, or a trained one to fine-tune."""
+        self.recipe, self.corpus, self.device = recipe, corpus, torch.device(device)
+        self.processes = processes or Processes()
+        if recipe.training.precision == "bfloat16" and self.device.type != "cuda":
+            raise RegardError(
+                "precision",
+                got=f"bfloat16 on {self.device.type}",
+                needed="a GPU",
+                repair='Write precision = "float32".',
+            )
         if init is None:
             source, target = learn_vocabularies(recipe, corpus.train)
             _check_parameters(recipe, len(source), len(target))
             torch.manual_seed(recipe.training.seed)
             model = EncoderDecoder(recipe.model, len(source), len(target))
         else:
-            model, source, target = init.model, init.source_vocabulary, init.target_vocabulary
-        model = model.to(device).train()
-        return cls(model, source, target, make_optimiser(model, recipe.training), Average(recipe.training.average))
+            source, target = init.source_vocabulary, init.target_vocabulary
+            model = copy.deepcopy(init.model)
+        self.source_vocabulary: Vocabulary = source
+        self.target_vocabulary: Vocabulary = target
+        self.model = model.to(self.device).train()
+        torch.manual_seed(recipe.training.seed + RANK_SEED_STRIDE * self.processes.rank)  # for dropout
+        self.optimizer = make_optimiser(self.model, recipe.training)
+        self.epoch = self.batch = self.update_count = self.token_count = 0
+        self.last_epoch: EpochSummary | None = None
+        self._wrapped = self.processes.wrap(self.model)
+        self._parameters = list(self.model.parameters())
+        self._totals = RunningTotals.zeros(self.device)
+        self._last_weights: deque[list[Tensor]] = deque(maxlen=recipe.training.average)
+        self._use_graphs = cuda_graphs and self.device.type == "cuda" and self.processes.size == 1
+        self._graph_update: CudaGraphUpdate | None = None
+
+    def __enter__(self) -> Self:
+        """Return the trainer."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Stop the thread that prepares batches."""
+        self.close()
+
+    def close(self) -> None:
+        """Stop the thread that prepares batches."""
+        if "batches" in self.__dict__:
+            self.batches.close()
+
+    @cached_property
+    def batches(self) -> EpochBatches:
+        """The batches of each epoch, encoded when they are first needed."""
+        vocabularies = self.source_vocabulary, self.target_vocabulary
+        pad_to_multiple = PAD_TO_MULTIPLE if self._use_graphs else 1
+        return EpochBatches(self.corpus.train, *vocabularies, self.recipe, pad_to_multiple)
 
     @property
-    def parameters(self) -> int:
-        """How many numbers are learnt."""
-        return sum(parameter.numel() for parameter in self.model.parameters())
+    def total_updates(self) -> int:
+        """The number of updates of the whole training; with BPE-dropout, approximately."""
+        return self.recipe.training.epochs * self.batches.per_epoch
 
-    def loaded(self) -> TrainedModel:
-        """The model as a translator takes it."""
-        return TrainedModel(self.model, self.source_vocabulary, self.target_vocabulary, {})
+    @property
+    def parameter_count(self) -> int:
+        """The number of parameters."""
+        return sum(parameter.numel() for parameter in self._parameters)
 
-    def keep(self, out: Path, facts: dict[str, Any]) -> None:
-        """Write the model folder."""
-        TrainedModel(self.model, self.source_vocabulary, self.target_vocabulary, facts).save(out)
+    def learning_rate(self, update: int) -> float:
+        """Return the learning rate of an update, counted from 0."""
+        training = self.recipe.training
+        return learning_rate(
+            update,
+            highest=training.learning_rate,
+            warmup=training.warmup,
+            decay=training.decay,
+            updates=self.total_updates,
+        )
 
-    def state(self) -> dict[str, Any]:
-        """What a checkpoint holds of it."""
+    def updates(self) -> Iterator[int]:
+        """Train to the end of the epoch.
+
+        The loop never waits for the GPU. If it is left early, the next call continues with the next batch. At its end
+        the epoch is complete: its figures are in `last_epoch` and its weights enter the average.
+
+        Yields:
+            The number of updates so far, after each update.
+
+        Raises:
+            RegardError: If the loss of the epoch is not finite.
+        """
+        epoch = self.batches.epoch(self.epoch)
+        for plan in epoch.plans[self.batch :]:
+            set_learning_rate(self.optimizer, self.learning_rate(self.update_count))
+            self.update(make_batch(self.processes.shard(plan), epoch.sources, epoch.targets))
+            self.batch += 1
+            self.update_count += 1
+            self.token_count += plan.tokens
+            yield self.update_count
+        self._end_epoch()
+
+    def update(self, batch: Batch) -> None:
+        """Make one update on a batch, with the present learning rate."""
+        with self._settings():
+            if not self._use_graphs:
+                self._run_update(*(part.to(self.device, non_blocking=True) for part in batch.tensors()))
+                return
+            if self._graph_update is None:
+                self._graph_update = CudaGraphUpdate(self._run_update, self.optimizer, self.device)
+            self._graph_update(batch)
+
+    def _run_update(self, source: Tensor, lengths: Tensor, previous: Tensor, target: Tensor, tokens: Tensor) -> None:
+        """Forward, backward, clip, step: a fixed sequence of operations for given shapes, which a CUDA graph can hold.
+
+        tokens: The number of target tokens in the batches of all processes, by which the sum is divided.
+        """
+        self.optimizer.zero_grad()
+        loss = self._loss(source, lengths, previous, target)
+        # DistributedDataParallel averages the gradients of the processes; the factor makes it a sum.
+        (loss.objective * (self.processes.size / tokens)).backward()
+        norm = nn.utils.clip_grad_norm_(self._parameters, self.recipe.training.clip)
+        self.optimizer.step()
+        self._totals.cross_entropy += loss.cross_entropy
+        self._totals.tokens += (target != PAD).sum()
+        self._totals.norm += norm
+
+    def _loss(self, source: Tensor, lengths: Tensor, previous: Tensor, target: Tensor) -> Loss:
+        training = self.recipe.training
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=training.precision == "bfloat16"):
+            if training.r_drop:
+                twice = (torch.cat((part, part)) for part in (source, lengths, previous))
+                return r_drop(self._wrapped(*twice), target, training.label_smoothing, training.r_drop)
+            return smoothed_cross_entropy(self._wrapped(source, lengths, previous), target, training.label_smoothing)
+
+    def _end_epoch(self) -> None:
+        sums = self.processes.gather(self._totals.sums())
+        loss, tokens, norm = (sum(parts) for parts in zip(*sums, strict=True))
+        mean_loss = loss / max(tokens, 1)
+        check_loss(mean_loss, "training")
+        self.last_epoch = EpochSummary(mean_loss, norm / max(self.batch, 1) / self.processes.size, int(tokens))
+        self.epoch, self.batch = self.epoch + 1, 0
+        if self.epoch >= self.recipe.training.average_from:
+            self._last_weights.append([parameter.detach().clone() for parameter in self._parameters])
+        self._totals.restart()
+
+    def mean_loss(self) -> float:
+        """Return the cross entropy per target token since the last call in this epoch; waits for the GPU."""
+        loss, tokens, _ = self._totals.read()
+        return loss / max(tokens, 1)
+
+    def snapshot(self, averaged: bool = True) -> TrainedModel:
+        """Return a copy of the model that can translate; the trainer's own model stays in training mode.
+
+        Args:
+            averaged: Take the mean of the weights at the ends of the last epochs, as many as the recipe's `average`
+                says; the present weights if no epoch has ended yet.
+        """
+        model = copy.deepcopy(self.model).eval()
+        if averaged and self._last_weights:
+            with torch.no_grad():
+                for parameter, values in zip(model.parameters(), zip(*self._last_weights, strict=True), strict=True):
+                    parameter.copy_(torch.stack(values).mean(0))
+        metadata = {
+            "recipe": self.recipe.to_dict(),
+            "corpus": self.corpus.name,
+            "length_penalty": 1.0,
+            "target_per_source": self.batches.length_ratio,
+        }
+        return TrainedModel(model, self.source_vocabulary, self.target_vocabulary, metadata)
+
+    def validate(self, model: TrainedModel | None = None) -> Validation:
+        """Translate the validation pairs by greedy search.
+
+        Args:
+            model: The model to validate; by default a `snapshot` with averaged weights.
+
+        Raises:
+            RegardError: If the loss on the validation pairs is not finite.
+        """
+        model = self.snapshot() if model is None else model
+        with self._settings():
+            return validate(model, self.corpus.valid, self.recipe.data.tokenize)
+
+    def best_length_penalty(self, model: TrainedModel) -> float:
+        """Return the strength of the length penalty with the highest BLEU on the validation pairs."""
+        with self._settings():
+            return best_length_penalty(model, self.corpus.valid, self.recipe.data.tokenize)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything that `load_state_dict` needs to continue with the same bits.
+
+        All processes have to call it; the result holds the random states and sums of all of them.
+        """
         return {
             "model": self.model.state_dict(),
-            "moments": moments(self.optimiser),
-            "average": list(self.average.kept),
+            "moments": moments(self.optimizer),
+            "average": list(self._last_weights),
+            "epoch": self.epoch,
+            "batch": self.batch,
+            "update": self.update_count,
+            "sums": self.processes.gather(self._totals.sums()),
+            "random": self.processes.gather(accelerator.get_rng_state(self.device)),
         }
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Take up what `state` gave."""
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from the result of `state_dict`; sets torch's random state."""
         self.model.load_state_dict(state["model"])
-        restore_moments(self.optimiser, state["moments"])
-        self.average.kept.extend(state["average"])
+        restore_moments(self.optimizer, state["moments"])
+        self._last_weights.clear()
+        self._last_weights.extend(state["average"])
+        self.epoch, self.batch, self.update_count = state["epoch"], state["batch"], state["update"]
+        self._totals.restart(tuple(state["sums"][self.processes.rank]))
+        self._graph_update = None  # graphs hold the tensors of the optimizer's former state
+        accelerator.set_rng_state(self.device, state["random"][self.processes.rank])
+
+    @contextmanager
+    def _settings(self) -> Iterator[None]:
+        """Set the precision of matrix products, and the present device, which graphs, streams and kernels use."""
+        with ExitStack() as stack:
+            stack.enter_context(matmul_precision(self.recipe.training.precision))
+            if self.device.type == "cuda":
+                stack.enter_context(torch.cuda.device(self.device))
+            yield
 
 
 def _check_parameters(recipe: Recipe, source_size: int, target_size: int) -> None:
@@ -540,327 +525,218 @@ def _check_parameters(recipe: Recipe, source_size: int, target_size: int) -> Non
         )
 
 
-FORMAT = 2
-
-
-def check_state(
-    state: dict[str, Any], identity: dict[str, Any], recipe: Recipe, trainee: Trainee, device: torch.device, out: Path
-) -> None:
-    """Refuse a state that another version wrote, that is damaged, or that belongs to another training.
-
-    Args:
-        state: what the checkpoint in `out` holds.
-        identity: of the training that is to resume.
-        recipe: of the same training.
-        trainee: its model and optimiser, before they take up the state.
-        device: where it trains.
-        out: the model folder.
-    """
-    if state.get("format") != FORMAT:
-        raise RegardError(
-            "out",
-            got=f"{out}, with a checkpoint of another version of regard",
-            needed=f"a checkpoint of format {FORMAT}",
-            repair="Choose another folder, or finish the training with the version of regard that began it.",
-        )
-    _check(out, "identity", lambda: bool(json.dumps(state["identity"])) and isinstance(state["identity"], dict))
-    check_same_run(state["identity"], identity, out)
-    processes = identity["processes"]
-    parameters = dict(enumerate(trainee.model.parameters()))
-    checks: dict[str, Callable[[], bool]] = {
-        "machine": lambda: all(isinstance(word, str) for item in state["machine"].items() for word in item),
-        "model": lambda: _are_alike(state["trainee"]["model"], trainee.model.state_dict()),
-        "moments": lambda: all(
-            _are_alike(moments, {"step": torch.tensor(0.0), "exp_avg": parameters[at], "exp_avg_sq": parameters[at]})
-            for at, moments in state["trainee"]["moments"].items()
-        ),
-        "average": lambda: (
-            len(state["trainee"]["average"]) <= recipe.training.average
-            and all(_are_alike(dict(enumerate(weights)), parameters) for weights in state["trainee"]["average"])
-        ),
-        "standing": lambda: _is_standing(state["standing"], recipe.training.epochs),
-        "sums": lambda: (
-            len(state["sums"]) == processes
-            and all(len(sums) == 3 and all(type(one) is float for one in sums) for sums in state["sums"])
-        ),
-        "random": lambda: (
-            len(state["random"]) == processes and all(_are_random_states(one, device) for one in state["random"])
-        ),
-    }
-    for name, check in checks.items():
-        _check(out, name, check)
-
-
-def _check(out: Path, name: str, check: Callable[[], bool]) -> None:
-    try:
-        fits = check()
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError, RuntimeError):
-        fits = False  # any other structure than the one that is looked up
-    if not fits:
-        raise RegardError(
-            "out",
-            got=f"{out}, with a checkpoint whose {name!r} is damaged or was written by another program",
-            needed="a checkpoint that regard train wrote",
-            repair="Choose another folder, or delete this one to begin anew.",
-        )
-
-
-def _are_alike(found: Mapping[Any, object], wanted: Mapping[Any, Tensor]) -> bool:
-    """Whether tensors have the names, shapes and dtypes of others."""
-    return found.keys() == wanted.keys() and all(
-        isinstance(tensor := found[name], Tensor) and tensor.shape == like.shape and tensor.dtype == like.dtype
-        for name, like in wanted.items()
-    )
-
-
-def _is_standing(found: dict[str, Any], epochs: int) -> bool:
-    counts = [found[name] for name in ("epoch", "within", "count")]
-    return (
-        found.keys() == {"epoch", "within", "count", "seconds", "best"}
-        and all(type(count) is int and 0 <= count < 2**53 for count in counts)
-        and found["within"] <= found["count"]
-        and found["epoch"] <= epochs
-        and type(found["seconds"]) is float
-        and 0 <= found["seconds"] < math.inf
-        and Best.read(found["best"]) is not None
-        and found["best"]["epoch"] <= found["epoch"]
-    )
-
-
-def _are_random_states(found: dict[str, Any], device: torch.device) -> bool:
-    torch.Generator().set_state(found["cpu"].cpu())
-    if device.type == "cuda" and "cuda" in found:
-        torch.Generator(device).set_state(found["cuda"].cpu())
-    return True
-
-
-STATE = "training"
-TELL_EVERY = 0.5  # seconds between two reports of progress
+STATE = "training"  # the subfolder of a model folder with checkpoint, log, lock and pictures
+REPORT_SECONDS = 0.5  # between two reports of progress
 AGREE_EVERY = 64  # updates after which several processes agree whether to write a checkpoint
-RANKS_APART = 1_000_003  # between the seeds of two processes
-LADDER = 4  # on a GPU lengths are padded to multiples of it
 
 
 def train(
     recipe: Recipe,
     corpus: Corpus,
-    out: Path,
+    out: Path | str,
     *,
     device: torch.device | str = "cpu",
     init: TrainedModel | None = None,
-    listen: Listener = silence,
+    on_event: Listener | None = None,
     signals: StopSignals | None = None,
-) -> Ended:
-    """Train a model into the folder `out`; if a training of the same recipe and data was interrupted there, go on.
+) -> TrainingResult:
+    """Train a model into a folder; resume if a training of the same recipe and data was interrupted there.
 
     Args:
-        recipe: every choice.
-        corpus: what to learn from.
-        out: the model folder; the state of the training is in its subfolder `training`.
-        device: where to train.
-        init: a model whose weights and vocabularies are the beginning, for fine-tuning.
-        listen: is told of the progress.
-        signals: with `StopSignals()`, SIGINT (Ctrl-C) and SIGTERM take effect after the current update or validation,
-            when a checkpoint has been written. Without it, and in several processes, they take effect at once, and
-            the training resumes from its last checkpoint.
+        recipe: All choices of the training.
+        corpus: The pairs to train and to validate on.
+        out: The model folder. Its subfolder `training` holds the checkpoint, the log and the pictures.
+        device: Where to train.
+        init: A model to start from, for fine-tuning.
+        on_event: Called with the events of `regard.translation.monitoring`.
+        signals: With `StopSignals()`, SIGINT (Ctrl-C) and SIGTERM take effect after the current update or validation,
+            when a checkpoint has been written. Without it, and in several processes, they take effect at once, and the
+            training resumes from its last checkpoint.
+
+    Returns:
+        The best epoch, its quality on validation, and the history of all epochs.
+
+    Raises:
+        RegardError: If the folder belongs to another training or cannot be written, if another process trains in it,
+            or if the training diverges.
     """
-    device = torch.device(device)
-    if recipe.training.precision == "bfloat16" and device.type != "cuda":
-        raise RegardError(
-            "precision", got=f"bfloat16 on {device.type}", needed="a GPU", repair='Write precision = "float32".'
-        )
-    out = Path(out)
-    # Graphs, streams and kernels take the present device, whatever device their tensors are on.
+    device, out = torch.device(device), Path(out)
     with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
-        group = Processes.join(device)
-        with folder_lock(out / STATE, group.leads):
-            run = None
+        processes = Processes.init(device)
+        emit = on_event if on_event is not None and processes.is_main else _ignore
+        with folder_lock(out / STATE, processes.is_main):
+            trainer = run = None
             try:
-                run = _Run(recipe, corpus, out, device, init, group, listen if group.leads else silence, signals)
+                fingerprint = run_fingerprint(recipe, corpus, init, processes.size)
+                trainer = Trainer(recipe, corpus, device=device, init=init, processes=processes)
+                run = _Run(trainer, fingerprint, out, emit, signals if processes.size == 1 else None)
                 return run.run()
             finally:
-                if run is not None:
-                    run.tokens.close()
-                del run  # its model holds the group, which is closed in leaving only if nothing else does
-                group.leave()
+                if trainer is not None:
+                    trainer.close()
+                trainer = run = None  # their model holds the process group, which closes only when nothing else does
+                processes.close()
+
+
+def _ignore(event: object) -> None:
+    """Drop an event."""
 
 
 class _Run:
-    """One training, from its first update or from its last checkpoint to its end."""
+    """A training into a folder, from its first update or its last checkpoint to its end."""
 
     def __init__(
         self,
-        recipe: Recipe,
-        corpus: Corpus,
+        trainer: Trainer,
+        fingerprint: dict[str, Any],
         out: Path,
-        device: torch.device,
-        init: TrainedModel | None,
-        group: Processes,
-        listen: Listener,
+        emit: Listener,
         signals: StopSignals | None,
     ) -> None:
-        self.recipe, self.corpus, self.out, self.device = recipe, corpus, out, device
-        self.group, self.listen = group, listen
-        self.identity = run_fingerprint(recipe, corpus, init, group.size)
-        self.trainee = Trainee.begin(recipe, corpus, init, device)
-        self.model, self.optimiser, self.average = self.trainee.model, self.trainee.optimiser, self.trainee.average
-        torch.manual_seed(recipe.training.seed + RANKS_APART * group.rank)  # each process drops out its own units
-        graphed = device.type == "cuda" and group.size == 1
-        vocabularies = self.trainee.source_vocabulary, self.trainee.target_vocabulary
-        self.tokens = TrainingTokens(corpus.train, *vocabularies, recipe, LADDER if graphed else 1)
-        self.update: Update | CudaGraphUpdate = Update(
-            group.wrap(self.model), self.optimiser, recipe.training, group.size
+        self.trainer, self.fingerprint, self.out, self.emit, self.signals = trainer, fingerprint, out, emit, signals
+        self.training, self.processes = trainer.recipe.training, trainer.processes
+        total_updates = trainer.total_updates  # refuses pairs that are all too long before anything is written
+        self.best, self.seconds = Best(), 0.0
+        self.sample: Translation | None = None
+        self.saved_at = self.counted_to = time.perf_counter()
+        resumed_epoch = self._resume()
+        self.log = EpochLog(out / STATE, trainer.epoch) if self.processes.is_main else None
+        self.plots = TrainingPlots(out / STATE, emit)
+        emit(
+            Started(
+                updates=total_updates,
+                done=trainer.update_count,
+                parameters=trainer.parameter_count,
+                pairs=len(trainer.batches.pairs),
+                skipped=trainer.batches.skipped,
+                source_size=len(trainer.source_vocabulary),
+                target_size=len(trainer.target_vocabulary),
+                resumed_epoch=resumed_epoch,
+                seconds=self.seconds,
+            )
         )
-        self.at = Standing()
-        self.signals = signals if group.size == 1 else None
-        self.saved = time.perf_counter()
-        resumed = self._resume()
-        if graphed:
-            self.update = CudaGraphUpdate(self.update)
-        # Without dropout of subwords every epoch has as many batches; with it, the first one tells about how many.
-        self.updates = recipe.training.epochs * len(self.tokens.epoch(0).plans)
-        self.log = Log(out / STATE, self.at.epoch) if group.leads else None
-        self.album = Album(out / STATE, self.listen)
-        self.listen(self._started(resumed))
 
-    def run(self) -> Ended:
+    def run(self) -> TrainingResult:
         """Train to the end."""
-        training = self.recipe.training
-        if self.group.leads:
+        if self.processes.is_main:
             path = self.out / STATE / "recipe.toml"
             with writing_file(path), open_in_place(path, "w") as file:
-                file.write(self.recipe.to_toml())
-        with matmul_precision(training.precision):
-            with self.signals or nullcontext():
-                while self.at.epoch < training.epochs and self.at.epoch - self.best_or_first() < training.patience:
-                    self._one_epoch()
-                    self._stop_if_asked(time.perf_counter())
-            return self._end()
+                file.write(self.trainer.recipe.to_toml())
+        self.counted_to = time.perf_counter()
+        with self.signals or nullcontext():
+            while self.trainer.epoch < self.training.epochs and not self._is_patience_spent():
+                self._run_epoch()
+                self._stop_if_asked()
+        return self._finish()
 
-    def best_or_first(self) -> int:
-        """The epoch that patience counts from."""
-        return max(self.at.best.epoch, self.recipe.training.validate_from - 1)
+    def _is_patience_spent(self) -> bool:
+        start = max(self.best.epoch, self.training.validate_from - 1)
+        return self.trainer.epoch - start >= self.training.patience
 
-    def _one_epoch(self) -> None:
-        epoch = self.tokens.epoch(self.at.epoch)
-        begin = told = time.perf_counter()
-        tokens_told = 0
-        for planned in epoch.plans[self.at.within :]:
-            rate = self._rate(self.at.count)
-            set_learning_rate(self.optimiser, rate)
-            self.update(make_batch(self.group.share(planned), epoch.sources, epoch.targets))
-            self.at.within += 1
-            self.at.count += 1
-            tokens_told += planned.tokens
+    def _run_epoch(self) -> None:
+        """Train for an epoch with checkpoints in between, validate, and keep the model if it is the best so far."""
+        trainer, epoch = self.trainer, self.trainer.epoch + 1
+        reported_at, reported_tokens = time.perf_counter(), trainer.token_count
+        for _ in trainer.updates():
             now = time.perf_counter()
-            if self.group.leads and now - told > TELL_EVERY:
-                loss, tokens, _ = self.update.totals.read()
-                speed = tokens_told / (now - told)
-                self.listen(
-                    Advanced(self.at.epoch + 1, self.at.count, self.updates, loss / max(tokens, 1), speed, rate)
-                )
-                told, tokens_told = now, 0
-            self._stop_if_asked(begin)
+            if self.processes.is_main and now - reported_at > REPORT_SECONDS:
+                self._report(epoch, trainer.token_count - reported_tokens, now - reported_at)
+                reported_at, reported_tokens = now, trainer.token_count
+            self._stop_if_asked()
             if self._is_checkpoint_due():
-                self._save(begin)
-                begin = time.perf_counter()
-        self._end_epoch(begin)
+                self._save()
+        self._end_epoch()
 
-    def _rate(self, update: int) -> float:
-        """The learning rate of update number `update`, counted from 0."""
-        training = self.recipe.training
-        return learning_rate(
-            update,
-            highest=training.learning_rate,
-            warmup=training.warmup,
-            decay=training.decay,
-            updates=self.updates,
+    def _report(self, epoch: int, tokens: int, seconds: float) -> None:
+        trainer = self.trainer
+        self.emit(
+            TrainingProgress(
+                epoch=epoch,
+                update=trainer.update_count,
+                updates=trainer.total_updates,
+                loss=trainer.mean_loss(),
+                speed=tokens / seconds,
+                learning_rate=trainer.learning_rate(trainer.update_count - 1),
+            )
         )
 
-    def _stop_if_asked(self, begin: float) -> None:
-        """After SIGINT or SIGTERM: write a checkpoint, and let the signal act. begin: of the time not counted yet."""
+    def _stop_if_asked(self) -> None:
+        """After SIGINT or SIGTERM: write a checkpoint, and let the signal act."""
         if self.signals is not None and self.signals.received is not None:
-            self._save(begin)
-            self.listen(Stopped(self.at.count))
+            self._save()
+            self.emit(Stopped(self.trainer.update_count))
             self.signals.act()
 
     def _is_checkpoint_due(self) -> bool:
-        """By the number of updates or by time; all processes have the same answer."""
-        training = self.recipe.training
-        if training.save_every and self.at.count % training.save_every == 0:
+        """Decide by the number of updates or by time; all processes get the same answer."""
+        update = self.trainer.update_count
+        if self.training.save_every and update % self.training.save_every == 0:
             return True
-        if self.group.size > 1 and self.at.count % AGREE_EVERY:
+        if self.processes.size > 1 and update % AGREE_EVERY:
             return False
-        return self.group.tell(time.perf_counter() - self.saved >= training.save_seconds)
+        return self._is_checkpoint_old()
 
-    def _end_epoch(self, begin: float) -> None:
-        training = self.recipe.training
-        sums = self.group.gather(self.update.totals.sums())
-        loss, tokens, norm = (sum(parts) for parts in zip(*sums, strict=True))
-        check_loss(loss / max(tokens, 1), "training")  # here the host waits for the numbers anyway
-        if self.at.epoch + 1 >= training.average_from:
-            self.average.add(self.model)
-        updates = max(self.at.within, 1)
+    def _is_checkpoint_old(self) -> bool:
+        return self.processes.broadcast(time.perf_counter() - self.saved_at >= self.training.save_seconds)
+
+    def _end_epoch(self) -> None:
+        """Validate, write the log, and keep the model if it is the best so far."""
+        trainer, summary = self.trainer, cast(EpochSummary, self.trainer.last_epoch)
         entry = EpochEnded(
-            epoch=self.at.epoch + 1,
-            update=self.at.count,
-            loss=loss / max(tokens, 1),
-            gradient_norm=norm / updates / self.group.size,
-            learning_rate=self._rate(max(self.at.count - 1, 0)),
-            tokens=int(tokens),
+            epoch=trainer.epoch,
+            update=trainer.update_count,
+            loss=summary.loss,
+            gradient_norm=summary.gradient_norm,
+            learning_rate=trainer.learning_rate(max(trainer.update_count - 1, 0)),
+            tokens=summary.tokens,
             seconds=0.0,
         )
-        is_due = training.validates(entry.epoch)
-        if is_due:
-            entry = self.group.tell(self._validated(entry) if self.group.leads else None)
-        self.at.seconds += time.perf_counter() - begin
-        entry = replace(entry, seconds=self.at.seconds)
-        if entry.is_best:
-            self.at.best = Best.of(entry)
+        is_validated = self.training.validates(entry.epoch)
+        if is_validated:
+            entry, self.best = self.processes.broadcast(self._validate(entry) if self.processes.is_main else None)
+        self._count_seconds()
+        entry = replace(entry, seconds=self.seconds)
         if self.log is not None:
             self.log.add(entry)
-        self.at.next_epoch()
-        self.update.totals.restart()
-        if self.group.tell(time.perf_counter() - self.saved >= training.save_seconds):
-            self._save(time.perf_counter())
-        self.listen(entry)
-        if self.log is not None and is_due:
-            self.album.add(self.log.entries, self.shown)
-            self._warn(entry)
+        if self._is_checkpoint_old():
+            self._save()
+        self.emit(entry)
+        if self.log is not None and self.sample is not None and is_validated:
+            self.plots.update(self.log.entries, self.sample)
+            self._warn_if_uniform(entry)
 
-    def _validated(self, entry: EpochEnded) -> EpochEnded:
-        """Translate the validation pairs with the averaged weights, and keep these if they are the best so far."""
-        with self.average.inside(self.model):
-            result = validate(self.trainee.loaded(), self.corpus.valid, self.recipe.data.tokenize)
-            entry = replace(
-                entry, bleu=result.bleu, exact=result.exact, valid_loss=result.loss, flatness=result.flatness
+    def _validate(self, entry: EpochEnded) -> tuple[EpochEnded, Best]:
+        """Complete the entry, and keep the model if it is the best so far."""
+        model = self.trainer.snapshot()
+        found = self.trainer.validate(model)
+        self.sample = found.sample
+        this = Best(entry.epoch, found.bleu, found.exact, found.loss)
+        is_best = this.beats(self.best)
+        if is_best:
+            replace(model, metadata=model.metadata | {"validation": asdict(this)}).save(self.out)
+        quality = {"bleu": found.bleu, "exact": found.exact, "valid_loss": found.loss, "flatness": found.flatness}
+        return replace(entry, **quality, is_best=is_best), this if is_best else self.best
+
+    def _warn_if_uniform(self, entry: EpochEnded) -> None:
+        is_late = entry.epoch >= max(3, self.training.epochs // 4)
+        if entry.flatness is not None and entry.flatness > UNIFORM and is_late:
+            self.emit(
+                TrainingWarning(
+                    f"After {entry.epoch} epochs attention is still uniform ({entry.flatness:.2f} of the even "
+                    "entropy). Try a higher learning rate, less dropout, smaller batches, or more epochs."
+                )
             )
-            entry = replace(entry, is_best=Best.of(entry).beats(self.at.best))
-            if entry.is_best:
-                self._keep(entry)
-        self.shown = result.shown
-        return entry
 
-    def _keep(self, entry: EpochEnded) -> None:
-        facts = {
-            "recipe": self.recipe.to_dict(),
-            "corpus": self.corpus.name,
-            "length_penalty": 1.0,  # until the end, when the best is found
-            "target_per_source": self.tokens.target_per_source,
-            "validation": asdict(Best.of(entry)),
-        }
-        self.trainee.keep(self.out, facts)
-
-    def _end(self) -> Ended:
-        """Find the length penalty of the model that is kept, and say how good it is."""
-        self._save(time.perf_counter())
-        strength, best = 1.0, self.at.best
+    def _finish(self) -> TrainingResult:
+        """Choose the length penalty of the model that is kept, and return how good it is."""
+        self._save()
+        strength, best, device = 1.0, self.best, self.trainer.device
         history = () if self.log is None else tuple(self.log.entries)
-        if self.group.leads:
-            kept = TrainedModel.load(self.out, self.device)
-            strength = best_length_penalty(kept, self.corpus.valid, self.recipe.data.tokenize)
+        if self.processes.is_main:
+            kept = TrainedModel.load(self.out, device)
+            strength = self.trainer.best_length_penalty(kept)
             replace(kept, metadata=kept.metadata | {"length_penalty": strength}).save(self.out)
-            # After a resume that was not bit-identical the folder may hold an epoch of the time before.
+            # After a resume on another machine, whose bits differ, the folder may hold an epoch of the time before.
             best = Best.read(kept.metadata.get("validation"))
             if best is None:
                 raise RegardError(
@@ -869,64 +745,43 @@ class _Run:
                     needed="the best model of this training",
                     repair="Choose another folder, or delete this one to begin anew.",
                 )
-            self.album.close(history, show(kept, self.corpus.valid), best.epoch)
-        best = self.group.tell(best)
-        ended = Ended(self.at.epoch, best.epoch, best.bleu, best.exact, strength, self.at.seconds, history)
-        self.listen(ended)
-        return ended
+            self.plots.finish(history, sample_translation(kept, self.trainer.corpus.valid), best.epoch)
+        best = self.processes.broadcast(best)
+        result = TrainingResult(self.trainer.epoch, best.epoch, best.bleu, best.exact, strength, self.seconds, history)
+        self.emit(result)
+        return result
 
-    def _save(self, begin: float) -> None:
-        self.at.seconds += time.perf_counter() - begin
-        random = self.group.gather(accelerator.get_rng_state(self.device))
-        sums = self.group.gather(self.update.totals.sums())
-        if not self.group.leads:
-            return
+    def _count_seconds(self) -> None:
+        """Add the time since the last call to the time of the training."""
+        now = time.perf_counter()
+        self.seconds, self.counted_to = self.seconds + now - self.counted_to, now
+
+    def _save(self) -> None:
+        """Write a checkpoint; all processes have to call it."""
+        self._count_seconds()
         state = {
-            "format": FORMAT,
-            "identity": self.identity,
-            "machine": accelerator.environment(self.device),
-            "trainee": self.trainee.state(),
-            "standing": self.at.to_dict(),
-            "sums": sums,
-            "random": random,
+            "format": checkpoint.FORMAT,
+            "fingerprint": self.fingerprint,
+            "environment": accelerator.environment(self.trainer.device),
+            "trainer": self.trainer.state_dict(),
+            "seconds": self.seconds,
+            "best": asdict(self.best),
         }
-        checkpoint.save(self.out / STATE, state)
-        self.saved = time.perf_counter()
+        if self.processes.is_main:
+            checkpoint.save(self.out / STATE, state)
+        self.saved_at = time.perf_counter()
 
     def _resume(self) -> int | None:
-        """Take up the last checkpoint; the epoch it stands in, or None where there is none."""
-        state = checkpoint.load(self.out / STATE, self.device)
+        """Continue from the last checkpoint; return its epoch, from 1, or None if there is none."""
+        trainer = self.trainer
+        state = checkpoint.load(self.out / STATE, trainer.device)
         if state is None:
             return None
-        check_state(state, self.identity, self.recipe, self.trainee, self.device, self.out)
-        changed = accelerator.describe_changes(state["machine"], accelerator.environment(self.device))
+        check_state(state, self.fingerprint, trainer, self.out)
+        changed = accelerator.describe_changes(state["environment"], accelerator.environment(trainer.device))
         if changed:
-            self.listen(Warned(f"The result will not be bit-identical to an uninterrupted training: {changed}."))
-        self.trainee.restore(state["trainee"])
-        self.at = Standing.from_dict(state["standing"])
-        self.update.totals.restart(tuple(state["sums"][self.group.rank]))
-        accelerator.set_rng_state(self.device, state["random"][self.group.rank])
-        return self.at.epoch + 1
-
-    def _started(self, resumed: int | None) -> Started:
-        return Started(
-            updates=self.updates,
-            done=self.at.count,
-            parameters=self.trainee.parameters,
-            pairs=len(self.tokens.pairs),
-            left_out=self.tokens.left_out,
-            source_size=len(self.trainee.source_vocabulary),
-            target_size=len(self.trainee.target_vocabulary),
-            resumed_epoch=resumed,
-            seconds=self.at.seconds,
-        )
-
-    def _warn(self, entry: EpochEnded) -> None:
-        late = entry.epoch >= max(3, self.recipe.training.epochs // 4)
-        if entry.flatness is not None and entry.flatness > UNIFORM and late:
-            self.listen(
-                Warned(
-                    f"After {entry.epoch} epochs attention is still uniform ({entry.flatness:.2f} of the even "
-                    "entropy). Try a higher learning rate, less dropout, smaller batches, or more epochs."
-                )
-            )
+            text = f"The result will not be bit-identical to an uninterrupted training: {changed}."
+            self.emit(TrainingWarning(text))
+        trainer.load_state_dict(state["trainer"])
+        self.seconds, self.best = state["seconds"], Best(**state["best"])
+        return trainer.epoch + 1

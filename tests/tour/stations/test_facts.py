@@ -19,7 +19,7 @@ from regard.tour.trainings.watched import train
 from regard.translation.corpora import dates
 from regard.translation.dataset import Corpus
 from regard.translation.recipe import preset
-from regard.translation.training import Trainee
+from regard.translation.training import Trainer
 
 CPU = torch.device("cpu")
 
@@ -169,9 +169,9 @@ def bottleneck_(station):
         "kept": str(kept[-1]["by_length"][-1]["count"]),
     }
     for place, way in ((2, "none"), (3, "additive")):
-        model = Trainee.begin(preset("lists").with_flags({"attention": way}), made, None, CPU).model
+        trainer = Trainer(preset("lists").with_flags({"attention": way}), made)
         facts[way] = in_percent(sum(row[place] == row[1] for row in rows), len(rows))
-        facts[f"{way}.parameters"] = f"{sum(parameter.numel() for parameter in model.parameters()):,}"
+        facts[f"{way}.parameters"] = f"{trainer.parameter_count:,}"
     return facts
 
 

@@ -5,13 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from regard.translation.alignment import corpus_span_attention
 from regard.translation.checkpoint import load as load_checkpoint
 from regard.translation.dataset import Corpus, Pair
 from regard.translation.recipe import Recipe
-from regard.translation.training import Trainee
+from regard.translation.training import Trainer
 from regard.translation.translator import Translation, Translator
 
 LANGUAGES = ("de", "ja", "en", "fi")  # fields backwards, forwards, out of order, with endings
@@ -39,15 +37,15 @@ class Looks:
     """Looks at the model of a training; the pairs are the same each time, so that frames compare."""
 
     def __init__(self, recipe: Recipe, corpus: Corpus) -> None:
-        self.trainee = Trainee.begin(recipe, corpus, None, torch.device("cpu"))
+        self.trainer = Trainer(recipe, corpus)
         self.has_attention = recipe.model.attention != "none"
-        examples = [pair for pair in corpus.valid if pair.spans]
+        examples = [pair for pair in corpus.valid if isinstance(pair, Pair)]
         self.shown = _one_of_each(examples)
         self.pairs = [*self.shown, *(pair for pair in examples if pair not in self.shown)][:JUDGED]
 
     def sentences(self) -> list[dict[str, Any]]:
         """The sentences shown, cut into the tokens of both sides."""
-        source, target = self.trainee.source_vocabulary, self.trainee.target_vocabulary
+        source, target = self.trainer.source_vocabulary, self.trainer.target_vocabulary
         return [
             {
                 "language": pair.label,
@@ -67,13 +65,13 @@ class Looks:
         state = load_checkpoint(folder)
         if state is None:
             return None
-        self.trainee.model.load_state_dict(state["trainee"]["model"])
-        return self._look(int(state["standing"]["count"]), loss)
+        self.trainer.model.load_state_dict(state["trainer"]["model"])
+        return self._look(int(state["trainer"]["update"]), loss)
 
     def _look(self, update: int, loss: float | None) -> Frame:
         if not self.has_attention:
             return Frame(update, loss, None, ())
-        translator = Translator([self.trainee.loaded()])
+        translator = Translator([self.trainer.snapshot(averaged=False)])
         seen = translator.force([pair.source for pair in self.pairs], [pair.target for pair in self.pairs])
         share = corpus_span_attention(seen, self.pairs)
         shown = tuple(_rounded(one) for one in seen[: len(self.shown)])

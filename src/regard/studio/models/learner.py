@@ -17,7 +17,7 @@ from regard.studio.models.frames import Frame, Looks
 from regard.studio.models.wanted import CORPUS, Wanted
 from regard.translation.checkpoint import FolderLockedError
 from regard.translation.corpora import built_in_corpus
-from regard.translation.monitoring import Advanced, Ended, EpochEnded, Event, Started
+from regard.translation.monitoring import EpochEnded, Event, Started, TrainingProgress, TrainingResult
 from regard.translation.training import STATE, train
 
 Tell = Callable[[dict[str, Any]], None]
@@ -31,7 +31,7 @@ def learn(wanted: Wanted, cache: Cache, tell: Tell) -> None:
     teller = _Teller(cache.part(wanted), looks, tell)
     tell({"kind": "sentences", "sentences": looks.sentences()})
     teller.show(looks.at_first())
-    train(wanted.recipe, corpus, cache.part(wanted), listen=teller)
+    train(wanted.recipe, corpus, cache.part(wanted), on_event=teller)
     cache.keep(wanted, {"sentences": looks.sentences(), "frames": [asdict(frame) for frame in teller.frames]})
     tell({"kind": "kept"})
 
@@ -47,13 +47,13 @@ class _Teller:
         if isinstance(event, Started):
             self.tell({"kind": "started", "updates": event.updates, "update": event.done, "pairs": event.pairs,
                        "parameters": event.parameters})  # fmt: skip
-        elif isinstance(event, Advanced):
+        elif isinstance(event, TrainingProgress):
             self.tell({"kind": "advanced", "update": event.update, "loss": event.loss})
             self._look(event.loss)
         elif isinstance(event, EpochEnded):
             self.tell({"kind": "epoch", "update": event.update, "loss": event.loss, "exact": event.exact})
             self._look(event.loss)
-        elif isinstance(event, Ended):
+        elif isinstance(event, TrainingResult):
             self.tell({"kind": "ended", "exact": event.exact})
 
     def show(self, frame: Frame | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from statistics import fmean, stdev
@@ -144,7 +145,7 @@ def _chart(learning: Learning) -> Curves:
     )
 
 
-def _judge(translator: Translator, examples: tuple[Pair, ...]) -> Judged:
+def _judge(translator: Translator, examples: Sequence[Pair]) -> Judged:
     sources, targets = [one.source for one in examples], [one.target for one in examples]
     given = translator.force(sources, targets)
     shares = [corpus_span_attention([one], [example]) or 0.0 for one, example in zip(given, examples, strict=True)]
