@@ -12,7 +12,7 @@ from regard.errors import RegardError
 from regard.translation.checkpoint import StopSignals, writing_file
 from regard.translation.dataset import Corpus, Example, Pair, Sources, check, read
 from regard.translation.monitoring import Event, Listener, Started, TrainingResult
-from regard.translation.recipe import Recipe, begin_from, choose_recipe, fine_tuned, load_beginning, preset
+from regard.translation.recipe import Recipe, for_fine_tuning, load_init, preset, resolve_recipe, with_recipe_dropout
 from regard.translation.training import train
 from regard.translation.translator import usable_device
 
@@ -58,12 +58,12 @@ def run(wishes: Wishes, on_event: Listener | None = None) -> Done:
     device = _device(wishes.device)
     _set_threads(wishes.threads)
     base = _defaults(wishes.sources.corpus)
-    init = None if wishes.init is None else load_beginning(wishes.init)
+    init = None if wishes.init is None else load_init(wishes.init)
     if init is not None:
-        base = fine_tuned(base, init)
-    recipe = choose_recipe(base, wishes.recipe, wishes.flags)
+        base = for_fine_tuning(base, init)
+    recipe = resolve_recipe(base, wishes.recipe, wishes.flags)
     if init is not None and wishes.init is not None:
-        init = begin_from(wishes.init, recipe, init)
+        init = with_recipe_dropout(wishes.init, recipe, init)
     corpus = read(wishes.sources, None if leads() else _say_nothing)
     test = wishes.out / TEST if wishes.sources.corpus is None and corpus.test else None
 
