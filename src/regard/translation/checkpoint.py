@@ -37,8 +37,8 @@ MAX_BYTES = 2**36  # of a checkpoint that is read
 def save(folder: Path, state: dict[str, Any]) -> None:
     """Write a checkpoint; the last one becomes the previous one.
 
-    At every moment one of the two names belongs to a complete checkpoint: the new file gets its name when it is complete
-    on the disk.
+    At every moment one of the two names belongs to a complete checkpoint: the new file gets its name when it is
+    complete on the disk.
 
     Args:
         folder: Where the checkpoint is.
