@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.translation.models import random_model, save_model
 
 import regard
 from regard import Mask, MultiHeadAttention, attend, inspect
@@ -30,6 +31,17 @@ def files_entered(call: Callable[[], object]) -> set[str]:
     finally:
         sys.setprofile(None)
     return entered
+
+
+def test_translate_enters_few_files_of_its_packages(tmp_path, capsys):
+    """The files of `translation` and `cli`; the operator and the pictures have rows of their own."""
+    from regard.cli.app import run
+
+    folder = str(save_model(tmp_path / "model", random_model()))
+    words = ["translate", folder, "ab cd", "--alignment", "svg", "--alignment-out", str(tmp_path / "look.svg")]
+    entered = files_entered(lambda: run(words))
+    own = {path for path in entered if path.startswith(("/translation/", "/cli/"))}
+    assert len(own) <= 14, sorted(own)
 
 
 def calls() -> dict[str, Callable[[], object]]:

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress, TextColumn
 
-from regard.cli.progress import Bar, Lines, describe, progress
+from regard.cli.progress import BarProgress, PlainProgress, describe, training_progress
 from regard.translation.monitoring import EpochEnded, Started, TrainingProgress, TrainingWarning
 
 STARTED = Started(
@@ -22,7 +22,7 @@ def entry(epoch, **more):
 
 
 def test_lines(capsys):
-    lines = Lines()
+    lines = PlainProgress()
     for event in (STARTED, TrainingProgress(1, 5, 100, 2.9, 350.0, 0.1), entry(1)):
         lines(event)
     lines(entry(2, bleu=12.345, exact=3.21, is_best=True))
@@ -49,7 +49,7 @@ def test_a_training_that_is_over_does_not_go_on():
 def test_the_bar_moves_with_loss_speed_and_the_last_validation():
     console = Console(file=io.StringIO(), force_terminal=True, width=120)
     with Progress(TextColumn("{task.description} {task.fields[facts]}"), console=console) as shown:
-        bar = Bar(shown)
+        bar = BarProgress(shown)
         bar(TrainingWarning("before it starts"))
         bar(STARTED)
         bar(TrainingProgress(1, 5, 100, 2.9, 350.0, 0.1))
@@ -74,8 +74,8 @@ def test_a_terminal_gets_the_bar_and_anything_else_lines(terminal, monkeypatch):
     monkeypatch.setattr(sys, "stderr", Screen())
     monkeypatch.delenv("FORCE_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
-    with progress() as listen:
-        assert isinstance(listen, Bar if terminal else Lines)
+    with training_progress() as listen:
+        assert isinstance(listen, BarProgress if terminal else PlainProgress)
         listen(STARTED)
         listen(TrainingProgress(1, 5, 100, 2.9, 350.0, 0.1))
     assert ("loss 2.900" in sys.stderr.getvalue()) == terminal

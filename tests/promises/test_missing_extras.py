@@ -19,7 +19,11 @@ FEATURES: dict[str, tuple[tuple[str, ...], str, str]] = {
         "",
         "from regard.translation.vocabulary import learn_vocabulary; learn_vocabulary('characters', ['ab'])",
     ),
-    "lists": ((), "", "from regard.translation.corpora import built_in; built_in('lists', train=2, valid=1, test=1)"),
+    "lists": (
+        (),
+        "",
+        "from regard.translation.corpora import built_in_corpus; built_in_corpus('lists', train=2, valid=1, test=1)",
+    ),
     "model": ((), "", "from regard.translation import Translator, Architecture, EncoderDecoder"),
     "kernels": (("triton",), "regard[gpu]", CORE.format(score="gaussian", more=', backend="triton"')),
     "estimator": (
@@ -52,12 +56,12 @@ FEATURES: dict[str, tuple[tuple[str, ...], str, str]] = {
     "dates": (
         ("babel",),
         "regard[translation]",
-        "from regard.translation.corpora import built_in; built_in('dates', train=2, valid=1, test=1)",
+        "from regard.translation.corpora import built_in_corpus; built_in_corpus('dates', train=2, valid=1, test=1)",
     ),
     "numbers": (
         ("num2words",),
         "regard[translation]",
-        "from regard.translation.corpora import built_in; built_in('numbers', train=2, valid=1, test=1)",
+        "from regard.translation.corpora import built_in_corpus; built_in_corpus('numbers', train=2, valid=1, test=1)",
     ),
     "blocks": (
         ("dask", "sklearn"),

@@ -12,18 +12,18 @@ from regard.plots.fonts import MissingFontWarning
 from regard.translation.alignment import (
     UNIFORM,
     Alignment,
-    SpanMass,
-    attention_on_spans,
-    draw,
-    flatness,
-    mass_on_spans,
+    SpanAttention,
+    corpus_span_attention,
     merge_to_words,
-    picture,
+    normalized_entropy,
+    plot_alignment,
+    save_alignment,
+    span_attention,
     to_json,
     to_pharaoh,
 )
 from regard.translation.corpora import Span
-from regard.translation.dataset import Example
+from regard.translation.dataset import Pair
 from regard.translation.translator import Sentence, Translation
 from regard.translation.vocabulary import learn_vocabulary
 
@@ -156,7 +156,7 @@ def labels(axis):
 
 
 def test_source_across_target_down_and_the_rest_beside():
-    axes = picture(Alignment(("the", "house"), ("das", "Haus", "!"), PICTURED)).axes[0]
+    axes = plot_alignment(Alignment(("the", "house"), ("das", "Haus", "!"), PICTURED)).axes[0]
     assert labels(axes.xaxis) == ["the", "house", "∅"]
     assert labels(axes.yaxis) == ["das", "Haus", "!"]
     shown = np.asarray(axes.images[0].get_array())
@@ -166,7 +166,7 @@ def test_source_across_target_down_and_the_rest_beside():
 
 
 def test_words_stand_upright_and_blanks_are_seen():
-    axes = picture(Alignment(("a" * 100, " "), ("x",), PICTURED[:1])).axes[0]
+    axes = plot_alignment(Alignment(("a" * 100, " "), ("x",), PICTURED[:1])).axes[0]
     assert {label.get_rotation() for label in axes.get_xticklabels()} == {0}
     long, blank, _ = (label.strip() for label in labels(axes.xaxis))
     assert len(long) < 30
@@ -178,7 +178,7 @@ def test_words_stand_upright_and_blanks_are_seen():
 def test_any_script_is_drawn_and_what_no_font_writes_is_told(tmp_path, ending):
     words = ("日曜日", "วันที่", "שלום", "مرحبا", "$5", "한국", "_^{", chr(0xE0FFF))
     with pytest.warns(MissingFontWarning, match="No installed font"):
-        path = draw(Alignment(words, words, torch.eye(8)), tmp_path / f"picture.{ending}")
+        path = save_alignment(Alignment(words, words, torch.eye(8)), tmp_path / f"picture.{ending}")
     assert path.stat().st_size > 1000
     if ending == "svg":
         text = path.read_text(encoding="utf-8")
@@ -186,7 +186,7 @@ def test_any_script_is_drawn_and_what_no_font_writes_is_told(tmp_path, ending):
 
 
 def test_the_same_alignment_is_the_same_file(tmp_path):
-    made = [draw(Alignment(("a", "b"), ("x", "y", "z"), PICTURED), tmp_path / f"{name}.svg") for name in "ab"]
+    made = [save_alignment(Alignment(("a", "b"), ("x", "y", "z"), PICTURED), tmp_path / f"{name}.svg") for name in "ab"]
     assert made[0].read_bytes() == made[1].read_bytes()
 
 
@@ -195,7 +195,7 @@ def test_the_same_alignment_is_the_same_file(tmp_path):
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (3, 2), (2, 30), (30, 1), (3, 150)])
 @pytest.mark.parametrize("word", ["i", "W" * 24, "日本語"])
 def test_nothing_is_cut_off(rows, columns, word):
-    figure = picture(Alignment((word,) * columns, (word,) * rows, torch.full((rows, columns), 1 / columns)))
+    figure = plot_alignment(Alignment((word,) * columns, (word,) * rows, torch.full((rows, columns), 1 / columns)))
     figure.draw_without_rendering()
     drawn, page = figure.get_tightbbox(), figure.get_size_inches()
     assert min(drawn.x0, drawn.y0, page[0] - drawn.x1, page[1] - drawn.y1) > -0.01
@@ -204,53 +204,43 @@ def test_nothing_is_cut_off(rows, columns, word):
 
 def test_an_empty_sentence_or_an_unknown_format_is_refused(tmp_path):
     with refuses("alignment", "0 target words", "and 1"):
-        picture(Alignment(("a",), (), torch.zeros(0, 1)))
+        plot_alignment(Alignment(("a",), (), torch.zeros(0, 1)))
     with refuses("out", "ends", "file", "name"):
-        draw(Alignment(("a",), ("b",), torch.ones(1, 1)), tmp_path / "picture.jpeg")
+        save_alignment(Alignment(("a",), ("b",), torch.ones(1, 1)), tmp_path / "picture.jpeg")
 
 
 @pytest.mark.parametrize("source", [2, 7, 300])
 def test_the_two_ends(source):
     uniform = torch.full((5, source), 1 / source)
-    assert flatness(uniform) == pytest.approx(1.0)
-    assert flatness(uniform) > UNIFORM
+    assert normalized_entropy(uniform) == pytest.approx(1.0)
+    assert normalized_entropy(uniform) > UNIFORM
     certain = torch.zeros(5, source)
     certain[:, 1] = 1
-    assert flatness(certain) == 0.0
-    assert not flatness(certain) > UNIFORM
+    assert normalized_entropy(certain) == 0.0
+    assert not normalized_entropy(certain) > UNIFORM
 
 
 def test_between_them_it_is_entropy_over_its_maximum():
     weights = torch.rand(4, 6).softmax(-1).double()
     wanted = [-sum(w * log(w) for w in row) / log(6) for row in weights.tolist()]
-    assert flatness(weights) == pytest.approx(sum(wanted) / 4)
-
-
-def test_padding_is_not_heard():
-    short, long = (torch.rand(2, 3) * 5).softmax(-1), (torch.rand(4, 5) * 5).softmax(-1)
-    batch = torch.zeros(2, 4, 5)
-    batch[0, :2, :3], batch[0, 2:], batch[1] = short, 0.7, long
-    together = flatness(batch, torch.tensor([3, 5]), torch.tensor([2, 4]))
-    assert together == pytest.approx((2 * flatness(short) + 4 * flatness(long)) / 6)
+    assert normalized_entropy(weights) == pytest.approx(sum(wanted) / 4)
 
 
 def test_a_source_of_one_token_says_nothing():
-    assert isnan(flatness(torch.ones(3, 1)))
-    assert not flatness(torch.ones(3, 1)) > UNIFORM
-    batch = torch.tensor([[[1.0, 0.0]], [[0.5, 0.5]]])
-    assert flatness(batch, torch.tensor([1, 2])) == pytest.approx(1.0)
+    assert isnan(normalized_entropy(torch.ones(3, 1)))
+    assert not normalized_entropy(torch.ones(3, 1)) > UNIFORM
 
 
 def test_untrained_attention_is_uniform_and_peaked_attention_is_not():
-    assert flatness((torch.randn(20, 15) * 0.3).softmax(-1)) > UNIFORM
-    assert not flatness((torch.randn(20, 15) * 1.5).softmax(-1)) > UNIFORM
+    assert normalized_entropy((torch.randn(20, 15) * 0.3).softmax(-1)) > UNIFORM
+    assert not normalized_entropy((torch.randn(20, 15) * 1.5).softmax(-1)) > UNIFORM
 
 
 def test_bad_shapes_are_named():
     with refuses("weights", "(3,)"):
-        flatness(torch.ones(3))
-    with refuses("source_lengths", "of 2"):
-        flatness(torch.ones(2, 3, 4), torch.tensor([1, 2, 3]))
+        normalized_entropy(torch.ones(3))
+    with refuses("weights", "(2, 3, 4)"):
+        normalized_entropy(torch.ones(2, 3, 4))
 
 
 # "3 May" -> "05-03": May says 05, 3 says 03; the hyphen is said by nothing.
@@ -269,28 +259,28 @@ def test_mass_on_the_right_tokens_only():
             [0.0, 0.0, 0.0, 0.0, 1.0],
         ]
     )
-    found = mass_on_spans(weights, TARGET, SOURCE, TRUTH)
+    found = span_attention(weights, TARGET, SOURCE, TRUTH)
     assert found.tokens == 3
     assert found.mass == pytest.approx(0.7 + 0.5 + 0.9)
     assert found.share == pytest.approx(0.7)
-    with_end = mass_on_spans(weights, [*TARGET, (5, 5)], [*SOURCE, (5, 5)], TRUTH)
+    with_end = span_attention(weights, [*TARGET, (5, 5)], [*SOURCE, (5, 5)], TRUTH)
     assert with_end == found
 
 
 def test_a_token_over_two_spans_may_look_at_both_and_a_span_may_come_in_pieces():
     truth = [Span((0, 2), ((0, 1), (4, 5))), Span((2, 4), ((2, 3),))]
     weights = torch.tensor([[0.1, 0.2, 0.3, 0.15, 0.25]])
-    found = mass_on_spans(weights, [(1, 3)], [(i, i + 1) for i in range(5)], truth)
-    assert found == SpanMass(pytest.approx(0.65), 1)
+    found = span_attention(weights, [(1, 3)], [(i, i + 1) for i in range(5)], truth)
+    assert found == SpanAttention(pytest.approx(0.65), 1)
 
 
 def test_right_everywhere_is_one_and_nothing_to_judge_is_nan():
     perfect = torch.tensor([[0.0, 0, 1, 0], [0, 0, 0, 1], [1, 0, 0, 0], [1, 0, 0, 0]])
-    assert mass_on_spans(perfect, TARGET, SOURCE, TRUTH).share == 1.0
-    nothing = mass_on_spans(perfect, TARGET, SOURCE, [])
+    assert span_attention(perfect, TARGET, SOURCE, TRUTH).share == 1.0
+    nothing = span_attention(perfect, TARGET, SOURCE, [])
     assert nothing.tokens == 0
     assert isnan(nothing.share)
-    assert (nothing + SpanMass(1.5, 2)).share == 0.75
+    assert (nothing + SpanAttention(1.5, 2)).share == 0.75
 
 
 @pytest.mark.parametrize(
@@ -303,7 +293,7 @@ def test_right_everywhere_is_one_and_nothing_to_judge_is_nan():
 )
 def test_bad_arguments_of_spans_are_named(weights, target, source, argument, word):
     with refuses(argument, word):
-        mass_on_spans(weights, target, source, TRUTH)
+        span_attention(weights, target, source, TRUTH)
 
 
 WORDS = learn_vocabulary("words", ["one two 1 2 and"])
@@ -317,15 +307,15 @@ def given(example, weights):
     return Translation(sentence(example.source), sentence(example.target), 0.0, 0.0, weights=weights)
 
 
-TWO = Example("one two", "1 2", (Span((0, 1), ((0, 3),)), Span((2, 3), ((4, 7),))), "2")
-ONE = Example("two", "2 and", (Span((0, 1), ((0, 3),)),), "1")
+TWO = Pair("one two", "1 2", (Span((0, 1), ((0, 3),)), Span((2, 3), ((4, 7),))), "2")
+ONE = Pair("two", "2 and", (Span((0, 1), ((0, 3),)),), "1")
 
 
 def test_the_mass_is_the_mean_over_tokens_that_have_a_counterpart():
     first = given(TWO, torch.tensor([[0.9, 0.1, 0.0], [0.2, 0.5, 0.3], [0.0, 0.0, 1.0]]))
     second = given(ONE, torch.tensor([[0.1, 0.9], [1.0, 0.0], [0.0, 1.0]]))
-    assert attention_on_spans([first, second], [TWO, ONE]) == pytest.approx((0.9 + 0.5 + 0.1) / 3)
+    assert corpus_span_attention([first, second], [TWO, ONE]) == pytest.approx((0.9 + 0.5 + 0.1) / 3)
 
 
 def test_without_attention_there_is_no_share():
-    assert attention_on_spans([given(TWO, None)], [TWO]) is None
+    assert corpus_span_attention([given(TWO, None)], [TWO]) is None

@@ -11,21 +11,21 @@ from tests.refuses import refuses
 from tests.translation.toy_trainings import make_corpus, make_pairs, make_recipe, write_tsv
 
 from regard.translation.dataset import (
-    MOST_OF_ALL,
+    MAX_CHARACTERS_OF_TEST,
     BadLine,
-    BadLines,
+    BadLineCounts,
+    BadLineReason,
     Corpus,
     Pair,
-    Reason,
-    Sources,
-    check,
+    Span,
     check_sizes,
     learn_vocabularies,
-    read,
+    read_corpus,
     read_pairs,
     read_parallel,
     split,
 )
+from regard.translation.options import CorpusOptions, HeldOutOptions
 from regard.translation.vocabulary import UNKNOWN
 
 GOOD = [Pair("it 's one", "eins"), Pair("two", "zwei")]
@@ -49,7 +49,7 @@ def pairs_and_bad(reader, *paths, **options):
 def test_two_columns_and_more(file):
     path = file("it &apos;s  one\teins\tCC-BY\tsomebody\r\ntwo\tzwei\n")
     assert list(read_pairs(path)) == GOOD
-    assert list(read_pairs(str(path), reverse=True)) == [Pair(target, source) for source, target in GOOD]
+    assert list(read_pairs(str(path), reverse=True)) == [Pair(pair.target, pair.source) for pair in GOOD]
 
 
 def test_parallel_files_one_of_them_gzipped(file):
@@ -58,17 +58,17 @@ def test_parallel_files_one_of_them_gzipped(file):
 
 
 BAD = [
-    (b"no tab here", Reason.NO_TAB),
-    (b"", Reason.EMPTY),
-    (b"  \t ", Reason.EMPTY),
-    (b"source\t", Reason.EMPTY),
-    (b"\ttarget", Reason.EMPTY),
-    (b"caf\xe9\tcoffee", Reason.BROKEN),
-    (b"coffee\tcaf\xe9", Reason.BROKEN),
-    (b"coffee\t" + b"x" * 91, Reason.RATIO),
-    (b"x" * 91 + b"\tcoffee", Reason.RATIO),
-    (b"x" * 201 + b"\t" + b"y" * 190, Reason.LONG),
-    (b"y" * 190 + b"\t" + b"x" * 900, Reason.LONG),
+    (b"no tab here", BadLineReason.NO_TAB),
+    (b"", BadLineReason.EMPTY),
+    (b"  \t ", BadLineReason.EMPTY),
+    (b"source\t", BadLineReason.EMPTY),
+    (b"\ttarget", BadLineReason.EMPTY),
+    (b"caf\xe9\tcoffee", BadLineReason.BROKEN),
+    (b"coffee\tcaf\xe9", BadLineReason.BROKEN),
+    (b"coffee\t" + b"x" * 91, BadLineReason.RATIO),
+    (b"x" * 91 + b"\tcoffee", BadLineReason.RATIO),
+    (b"x" * 201 + b"\t" + b"y" * 190, BadLineReason.LONG),
+    (b"y" * 190 + b"\t" + b"x" * 900, BadLineReason.LONG),
 ]
 
 
@@ -76,7 +76,7 @@ BAD = [
 @pytest.mark.parametrize("reverse", [False, True])
 def test_a_bad_line_is_skipped_and_told(file, line, reason, reverse):
     path = file(b"two\tzwei\n" + line + b"\ntwo\tzwei\n")
-    pairs, bad = pairs_and_bad(read_pairs, path, most_characters=200, reverse=reverse)
+    pairs, bad = pairs_and_bad(read_pairs, path, max_characters=200, reverse=reverse)
     assert len(pairs) == 2
     assert bad == [(2, reason)]
 
@@ -85,29 +85,29 @@ def test_a_bad_line_is_skipped_and_told(file, line, reason, reverse):
 def test_the_same_in_parallel_files(file, line, reason):
     source, _, target = line.partition(b"\t")
     paths = file(b"two\n" + source + b"\ntwo\n", "source"), file(b"zwei\n" + target + b"\nzwei\n", "target")
-    pairs, bad = pairs_and_bad(read_parallel, *paths, most_characters=200)
+    pairs, bad = pairs_and_bad(read_parallel, *paths, max_characters=200)
     assert pairs == [Pair("two", "zwei")] * 2
     assert bad == [(2, reason)]
 
 
 def test_short_lines_and_the_longest_allowed_pass(file):
     lines = ["好\tvery good indeed, thank you all", "x\t" + "y" * 90, "x" * 200 + "\t" + "é" * 200]
-    pairs, bad = pairs_and_bad(read_pairs, file("\n".join(lines)), most_characters=200)
+    pairs, bad = pairs_and_bad(read_pairs, file("\n".join(lines)), max_characters=200)
     assert len(pairs) == 3
     assert not bad
 
 
 def test_a_third_column_does_not_count(file):
-    pairs, bad = pairs_and_bad(read_pairs, file(b"two\tzwei\tcaf\xe9 " + b"z" * 10_000), most_characters=200)
+    pairs, bad = pairs_and_bad(read_pairs, file(b"two\tzwei\tcaf\xe9 " + b"z" * 10_000), max_characters=200)
     assert pairs == [Pair("two", "zwei")]
     assert not bad
 
 
 def test_what_was_cut_off_is_never_taken_for_a_sentence(file):
-    path = file("x" * MOST_OF_ALL + "\t" + "𝔘" * (MOST_OF_ALL + 1))
-    assert pairs_and_bad(read_pairs, path, most_characters=MOST_OF_ALL) == ([], [(1, Reason.LONG)])
-    with refuses("most_characters", f"got {MOST_OF_ALL + 1}", f"1 to {MOST_OF_ALL}"):
-        next(read_pairs(path, most_characters=MOST_OF_ALL + 1))
+    path = file("x" * MAX_CHARACTERS_OF_TEST + "\t" + "𝔘" * (MAX_CHARACTERS_OF_TEST + 1))
+    assert pairs_and_bad(read_pairs, path, max_characters=MAX_CHARACTERS_OF_TEST) == ([], [(1, BadLineReason.LONG)])
+    with refuses("max_characters", f"got {MAX_CHARACTERS_OF_TEST + 1}", f"1 to {MAX_CHARACTERS_OF_TEST}"):
+        next(read_pairs(path, max_characters=MAX_CHARACTERS_OF_TEST + 1))
 
 
 @pytest.mark.parametrize("longer", [0, 1])
@@ -142,9 +142,9 @@ def test_where_the_bad_line_is_and_what_it_looks_like(file):
 
 
 def test_a_count_by_reason(file):
-    bad = BadLines()
+    bad = BadLineCounts()
     assert list(read_pairs(file("one\n\ntwo\tzwei\nthree\n"), report=bad.add)) == [Pair("two", "zwei")]
-    assert bad.counts == {Reason.NO_TAB: 2, Reason.EMPTY: 1}
+    assert bad.counts == {BadLineReason.NO_TAB: 2, BadLineReason.EMPTY: 1}
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -160,17 +160,17 @@ def test_memory_does_not_grow_with_the_file(file, packed):
 
 
 def test_nothing_bad():
-    assert str(BadLines()) == "no lines skipped"
-    assert len(BadLines()) == 0
+    assert str(BadLineCounts()) == "no lines skipped"
+    assert len(BadLineCounts()) == 0
 
 
 def test_one_line_of_summary_with_the_most_frequent_first():
-    bad = BadLines()
-    bad.add(BadLine("a.tsv", 2, Reason.BROKEN, "byte 1"))
+    bad = BadLineCounts()
+    bad.add(BadLine("a.tsv", 2, BadLineReason.BROKEN, "byte 1"))
     for number in (5, 9):
-        bad.add(BadLine("a.tsv", number, Reason.NO_TAB, "'x'"))
+        bad.add(BadLine("a.tsv", number, BadLineReason.NO_TAB, "'x'"))
     assert len(bad) == 3
-    assert bad.counts == {Reason.NO_TAB: 2, Reason.BROKEN: 1}
+    assert bad.counts == {BadLineReason.NO_TAB: 2, BadLineReason.BROKEN: 1}
     assert str(bad) == (
         "3 lines skipped: 2 with no tab between source and target (first: line 5 of a.tsv), "
         "1 with broken UTF-8 (first: line 2 of a.tsv)"
@@ -180,50 +180,58 @@ def test_one_line_of_summary_with_the_most_frequent_first():
 PAIRS = [Pair(f"sentence {number}", f"Satz {number}") for number in range(4000)]
 
 
-def part_of(parts):
-    return {pair: part for part in ("train", "valid", "test") for pair in getattr(parts, part)}
+class Parts(NamedTuple):
+    train: tuple[Pair, ...]
+    valid: tuple[Pair, ...]
+    test: tuple[Pair, ...]
+
+
+def parts(*given, **options):
+    """What `split` returns, by name."""
+    return Parts(*split(*given, **options))
+
+
+def part_of(found):
+    return {pair: part for part in ("train", "valid", "test") for pair in getattr(found, part)}
 
 
 def test_shares_are_about_what_was_asked():
-    parts = split(PAIRS, valid=0.1, test=0.2)
-    assert len(parts.valid) == pytest.approx(400, abs=80)  # four standard deviations
-    assert len(parts.test) == pytest.approx(800, abs=105)
-    assert sorted([*parts.train, *parts.valid, *parts.test]) == sorted(PAIRS)
+    found = parts(PAIRS, valid=0.1, test=0.2)
+    assert len(found.valid) == pytest.approx(400, abs=80)  # four standard deviations
+    assert len(found.test) == pytest.approx(800, abs=105)
+    assert sorted([*found.train, *found.valid, *found.test]) == sorted(PAIRS)
 
 
 def test_this_very_split():
     """The parts of a corpus must not change from version to version: results would leak."""
-    parts = split(PAIRS[:60], valid=0.05, test=0.05, seed=3)
-    assert [pair.source for pair in parts.valid] == ["sentence 7", "sentence 9", "sentence 19"]
-    assert [pair.source for pair in parts.test] == ["sentence 6", "sentence 23", "sentence 48", "sentence 59"]
+    found = parts(PAIRS[:60], valid=0.05, test=0.05, seed=3)
+    assert [pair.source for pair in found.valid] == ["sentence 7", "sentence 9", "sentence 19"]
+    assert [pair.source for pair in found.test] == ["sentence 6", "sentence 23", "sentence 48", "sentence 59"]
 
 
 def test_a_sentence_stays_in_its_part_however_it_is_written_or_translated():
     twins = [Pair(f" sentence\u00a0 {number}", f"Phrase {number}") for number in range(400)]
-    where = part_of(split(PAIRS + twins, valid=0.2, test=0.2))
+    where = part_of(parts(PAIRS + twins, valid=0.2, test=0.2))
     assert all(where[twin] == where[pair] for twin, pair in zip(twins, PAIRS, strict=False))
 
 
 @given(st.permutations(PAIRS[:60]), st.integers(30, 60))
 def test_other_pairs_and_their_order_do_not_matter(shuffled, count):
-    some = part_of(split(shuffled[:count], valid=0.3, test=0.3))
-    assert some.items() <= part_of(split(PAIRS[:60], valid=0.3, test=0.3)).items()
+    some = part_of(parts(shuffled[:count], valid=0.3, test=0.3))
+    assert some.items() <= part_of(parts(PAIRS[:60], valid=0.3, test=0.3)).items()
 
 
 def test_the_seed_matters_and_the_order_is_kept():
-    first, second = (split(PAIRS[:300], valid=0.1, test=0.1, seed=seed) for seed in (0, 1))
+    first, second = (parts(PAIRS[:300], valid=0.1, test=0.1, seed=seed) for seed in (0, 1))
     assert first.test != second.test
     assert list(first.train) == sorted(first.train, key=PAIRS.index)
 
 
-def test_anything_with_a_source():
-    class Longer(NamedTuple):
-        source: str
-        note: int
-
-    parts = split((Longer(str(number), number) for number in range(100)), valid=0.2, test=0)
-    assert parts.test == ()
-    assert isinstance(parts.valid[0], Longer)
+def test_a_pair_keeps_its_spans_and_label():
+    pairs = [Pair(str(number), "x", (Span((0, 1), ((0, 1),)),), label=str(number)) for number in range(100)]
+    found = parts(pairs, valid=0.2, test=0)
+    assert found.test == ()
+    assert sorted([*found.train, *found.valid]) == sorted(pairs)
 
 
 @pytest.mark.parametrize(
@@ -237,19 +245,19 @@ def test_anything_with_a_source():
 )
 def test_shares_that_make_no_sense(shares, argument, word):
     with refuses(argument, word):
-        split(PAIRS, **shares)
+        parts(PAIRS, **shares)
 
 
 def test_a_part_without_a_pair_is_refused():
     with refuses("valid", "of 3"):
-        split(PAIRS[:3], valid=1e-9, test=0)
+        parts(PAIRS[:3], valid=1e-9, test=0)
     with refuses("pairs", "of 0"):
-        split([])
+        parts([])
 
 
 def test_what_is_accepted():
     check_sizes(1, 1, 1)
-    check_sizes(10**6, 5, 5, held_out=10)
+    check_sizes(10**6, 5, 5, max_held_out=10)
 
 
 @pytest.mark.parametrize("part", ["train", "valid", "test"])
@@ -260,7 +268,7 @@ def test_an_empty_part_is_refused(part):
 
 def test_too_many_held_out():
     with refuses("valid, test", "5 and", "10"):
-        check_sizes(1, 5, 6, held_out=10)
+        check_sizes(1, 5, 6, max_held_out=10)
 
 
 def test_vocabularies_know_training_data_only():
@@ -279,7 +287,7 @@ def test_a_joint_vocabulary_is_one_object_that_knows_both_sides():
 @pytest.mark.parametrize("joint", [False, True])
 def test_a_vocabulary_too_small_for_the_characters_is_named_as_in_the_recipe(joint):
     recipe = make_recipe(source_unit="bpe", target_unit="bpe", vocabulary_size=8, joint=joint)
-    with refuses("vocabulary_size", "symbols", "every", "least"):
+    with refuses("vocabulary_size", "special tokens", "every", "least"):
         learn_vocabularies(recipe, make_pairs(30))
 
 
@@ -305,24 +313,34 @@ def test_the_fingerprint_is_that_of_training_and_validation():
 TOYS = make_pairs(300, longest=6)
 
 
+def options(**given):
+    """The options of a corpus, and those of what is held out of it."""
+    held_out = {name: given.pop(name) for name in list(given) if name.startswith(("valid_", "test_"))}
+    return CorpusOptions(**given), HeldOutOptions(**held_out)
+
+
+def read(given, report=None):
+    return read_corpus(*given, report)
+
+
 @pytest.fixture
 def tsv(tmp_path):
     return write_tsv(tmp_path / "pairs.tsv", TOYS)
 
 
 def test_pairs_are_split_by_source_sentence_and_alike_each_time(tsv):
-    corpus = read(Sources(pairs=tsv, valid_share=0.1, test_share=0.1))
+    corpus = read(options(pairs=tsv, valid_share=0.1, test_share=0.1))
     parts = [{pair.source for pair in part} for part in (corpus.train, corpus.valid, corpus.test)]
     assert all(parts)
     assert not parts[0] & parts[1] | parts[0] & parts[2] | parts[1] & parts[2]
     assert sorted([*corpus.train, *corpus.valid, *corpus.test]) == sorted(TOYS)
-    assert read(Sources(pairs=tsv, valid_share=0.1, test_share=0.1)) == corpus
+    assert read(options(pairs=tsv, valid_share=0.1, test_share=0.1)) == corpus
     assert corpus.name == "pairs.tsv"
 
 
 def test_files_for_validation_leave_all_pairs_to_train(tsv, tmp_path):
     valid = write_tsv(tmp_path / "valid.tsv", TOYS[:7])
-    corpus = read(Sources(pairs=tsv, valid_pairs=valid))
+    corpus = read(options(pairs=tsv, valid_pairs=valid))
     assert (corpus.train, corpus.valid, corpus.test) == (TOYS, TOYS[:7], ())
 
 
@@ -334,43 +352,43 @@ def test_two_files_and_two_more_gzipped_or_not(tmp_path):
         paths[side].write_text(text, encoding="utf-8")
         paths[f"valid_{side}"] = tmp_path / f"valid.{side}.gz"
         paths[f"valid_{side}"].write_bytes(gzip.compress(text.encode()))
-    corpus = read(Sources(**paths))
+    corpus = read(options(**paths))
     assert corpus.train == corpus.valid == TOYS
 
 
 def test_the_second_column_may_be_the_source(tsv, tmp_path):
     valid = write_tsv(tmp_path / "valid.tsv", TOYS[:2])
-    corpus = read(Sources(pairs=tsv, reverse=True, valid_pairs=valid))
-    assert corpus.train[0] == (TOYS[0].target, TOYS[0].source)
-    assert corpus.valid[0] == (TOYS[0].target, TOYS[0].source)
+    corpus = read(options(pairs=tsv, reverse=True, valid_pairs=valid))
+    assert corpus.train[0] == Pair(TOYS[0].target, TOYS[0].source)
+    assert corpus.valid[0] == Pair(TOYS[0].target, TOYS[0].source)
 
 
 def test_bad_lines_are_told_one_by_one_and_then_in_all(tsv, capsys):
     with tsv.open("a", encoding="utf-8") as more:
         more.write("no tab\n" * 6 + "\tempty\n")
     told = []
-    read(Sources(pairs=tsv, valid_share=0.1, test_share=0.1), told.append)
+    read(options(pairs=tsv, valid_share=0.1, test_share=0.1), told.append)
     assert len(told) == 6
     assert told[0] == "skipped pairs.tsv, line 301: no tab between source and target ('no tab')"
     assert told[-1].startswith(
         "7 lines skipped: 6 with no tab between source and target (first: line 301 of pairs.tsv)"
     )
-    read(Sources(pairs=tsv, valid_share=0.1, test_share=0.1))
+    read(options(pairs=tsv, valid_share=0.1, test_share=0.1))
     assert capsys.readouterr().err.splitlines() == [f"regard: {line}" for line in told]
     with refuses("pairs", "301"):
-        read(Sources(pairs=tsv, strict=True))
+        read(options(pairs=tsv, strict=True))
 
 
 def test_few_bad_lines_need_no_summary(tsv):
     with tsv.open("a", encoding="utf-8") as more:
         more.write("no tab\n")
     told = []
-    read(Sources(pairs=tsv, valid_share=0.1, test_share=0.1), told.append)
+    read(options(pairs=tsv, valid_share=0.1, test_share=0.1), told.append)
     assert len(told) == 1
 
 
 def test_a_built_in_corpus_brings_its_parts():
-    corpus = read(Sources(corpus="lists"))
+    corpus = read(options(corpus="lists"))
     assert corpus.name == "lists"
     assert len(corpus.train) > len(corpus.test) > 0
 
@@ -378,7 +396,7 @@ def test_a_built_in_corpus_brings_its_parts():
 @pytest.mark.parametrize(
     ("given", "argument", "word"),
     [
-        ({}, "train", "nothing to train on"),
+        ({}, "train", "no sentence pairs"),
         ({"corpus": "dates", "pairs": "a"}, "train", "several corpora"),
         ({"pairs": "a", "source": "b", "target": "c"}, "train", "several corpora"),
         ({"source": "a"}, "target", "none"),
@@ -393,7 +411,7 @@ def test_a_built_in_corpus_brings_its_parts():
         ({"source": "a", "target": "b", "reverse": True}, "reverse", "no --pairs"),
         ({"corpus": "dates", "valid_pairs": "a"}, "valid_pairs", "the corpus dates"),
         ({"corpus": "dates", "valid_share": 0.5}, "valid_share", "the corpus dates"),
-        ({"corpus": "dates", "valid_target": "a"}, "valid_target", "the corpus dates"),
+        ({"corpus": "dates", "valid_target": "a"}, "valid_source", "none"),
         (
             {"pairs": "a", "valid_share": 0},
             "valid_share",
@@ -403,7 +421,9 @@ def test_a_built_in_corpus_brings_its_parts():
 )
 def test_what_does_not_go_together_is_named(given, argument, word):
     with refuses(argument, word):
-        check(Sources(**given))
+        corpus, held_out = options(**given)
+        corpus.check_one_corpus("train")
+        held_out.check_fits(corpus)
 
 
 @pytest.mark.parametrize("missing", ["pairs", "source", "target"])
@@ -414,7 +434,7 @@ def test_a_missing_file_to_validate_on_is_not_blamed_on_the_pairs_to_train_on(ts
         if name != f"valid_{missing}":
             path.write_text("one\n", encoding="utf-8")
     with refuses(f"valid_{missing}", "No such file"):
-        read(Sources(pairs=tsv, **paths))
+        read(options(pairs=tsv, **paths))
 
 
 def test_files_without_a_pair_to_validate_on_are_named_with_their_flags(tsv, tmp_path):
@@ -426,7 +446,7 @@ def test_files_without_a_pair_to_validate_on_are_named_with_their_flags(tsv, tmp
         ({"valid_source": one, "valid_target": other}, f"{one} and {other}"),
     ):
         with refuses(", ".join(flags), f"no pairs in {files}"):
-            read(Sources(pairs=tsv, **flags))
+            read(options(pairs=tsv, **flags))
 
 
 @pytest.mark.parametrize(
@@ -440,9 +460,9 @@ def test_files_without_a_pair_to_validate_on_are_named_with_their_flags(tsv, tmp
 )
 def test_shares_that_make_no_sense_are_named_by_their_flags(tsv, shares, argument, word):
     with refuses(argument, word):
-        read(Sources(pairs=tsv, **shares))
+        read(options(pairs=tsv, **shares))
 
 
 def test_a_corpus_that_is_not_built_in():
     with refuses("corpus", "'poems'", "'dates'", "'numbers'"):
-        read(Sources(corpus="poems"))
+        read(options(corpus="poems"))

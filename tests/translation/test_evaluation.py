@@ -9,15 +9,15 @@ from tests.translation.models import random_model, random_sentences
 
 from regard.translation import Translator
 from regard.translation.corpora import Span
-from regard.translation.dataset import Example, Pair, read_pairs
+from regard.translation.dataset import Pair, read_pairs
 from regard.translation.evaluation import (
     Comparison,
     Evaluation,
     LabelGroup,
     draw_by_length,
     evaluate,
-    measure,
     save_figure,
+    score_systems,
 )
 from regard.translation.metrics import LengthGroup, Metric
 from regard.translation.translator import perplexity
@@ -96,7 +96,7 @@ def test_every_number_is_that_of_the_translations(translator, own_words):
     pairs = [Pair(source, target) for source, target in zip(SOURCES, own_words, strict=True)]
     (found,) = evaluate({"random": translator}, pairs, batch_size=7).evaluations
     said = translator.translate(SOURCES)
-    assert found.metrics == measure({"random": [one.text for one in said]}, own_words)["random"]
+    assert found.metrics == score_systems({"random": [one.text for one in said]}, own_words)["random"]
     assert found.exact == pytest.approx(29 / 30)
     assert found.perplexity == pytest.approx(translator.perplexity(SOURCES, own_words), rel=1e-5)
     assert found.unfinished == sum(not one.finished for one in said)
@@ -135,7 +135,7 @@ def test_two_systems_are_compared_on_the_same_groups(translator, own_words):
 
 def test_examples_are_reported_on_by_kind_and_span(translator, own_words):
     examples = [
-        Example(source, target, (Span((0, 1), ((0, len(source)),)),), str(number % 12))
+        Pair(source, target, (Span((0, 1), ((0, len(source)),)),), str(number % 12))
         for number, (source, target) in enumerate(zip(SOURCES, own_words, strict=True))
         if target
     ]

@@ -95,7 +95,7 @@ def test_an_empty_file_has_no_lines(tmp_path):
 
 
 def test_a_long_line_is_cut_off_and_the_next_one_found(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "MOST_BYTES", 8)
+    monkeypatch.setattr(module, "MAX_LINE_BYTES", 8)
     (tmp_path / "long").write_bytes(b"0123456789abcdefghi\n1234567\n12345678\nend")
     assert list(read_lines("pairs", tmp_path / "long")) == [b"01234567", b"1234567", b"12345678", b"end"]
 

@@ -21,7 +21,7 @@ from regard.translation import accelerator, monitoring
 from regard.translation.batching import BatchPlan, make_batch
 from regard.translation.checkpoint import Best
 from regard.translation.dataset import Corpus, Pair
-from regard.translation.metrics import short_bleu
+from regard.translation.metrics import effective_bleu
 from regard.translation.model import Architecture
 from regard.translation.model_folder import TrainedModel
 from regard.translation.monitoring import EpochEnded, Started, TrainingProgress, TrainingResult, TrainingWarning
@@ -301,7 +301,7 @@ def test_what_is_measured(loaded):
     found = validate(loaded, pairs, "13a")
     assert found.exact == 50.0
     said = [one.text for one in Translator([loaded]).translate([pair.source for pair in pairs], beams=1)]
-    assert found.bleu == pytest.approx(short_bleu(said, [pair.target for pair in pairs], "13a"))
+    assert found.bleu == pytest.approx(effective_bleu(said, [pair.target for pair in pairs], "13a"))
     assert found.loss == pytest.approx(cross_entropy(loaded, pairs))
     assert 0 < found.flatness < 1
 

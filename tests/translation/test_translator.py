@@ -46,7 +46,7 @@ def test_neither_batch_size_nor_mates_change_a_translation(translator):
         torch.testing.assert_close(scores(found), scores(expected), rtol=0, atol=3e-4)  # logits up to 100
     backwards = translator.translate(sentences[::-1], nbest=3, longest=8, batch_size=64)[::-1]
     assert told(backwards) == told(expected)
-    assert len({text for (text, _), *_ in told(expected)}) > 30, "a model that says one thing would show nothing"
+    assert len({text for (text, _), *_ in told(expected)}) > 20, "a model that says one thing would show nothing"
 
 
 def test_one_beam_is_greedy_search(translator):

@@ -5,6 +5,11 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+EXAMPLES = (
+    ("regard lab --quick", "a few minutes"),
+    ("regard lab --corpus dates --seeds 5 --out dates-lab", "with intervals over five trainings"),
+)
+
 
 def lab(
     *,

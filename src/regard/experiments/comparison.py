@@ -13,10 +13,10 @@ from regard.errors import RegardError
 from regard.experiments.result import Finding, Interval, Table, columns
 from regard.experiments.variants import NONE, Competitor, Setting
 from regard.plots.look import COLOURS, POINTS
-from regard.translation.alignment import attention_on_spans, flatness
-from regard.translation.corpora import Example
-from regard.translation.metrics import LengthGroup, by_length, exact_share
-from regard.translation.training import Corpus, train
+from regard.translation.alignment import corpus_span_attention, normalized_entropy
+from regard.translation.corpora import Pair
+from regard.translation.metrics import LengthGroup, by_length, exact_match
+from regard.translation.training import train
 from regard.translation.translator import Translation, Translator
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class Task:
             return found
         examples = self.setting.examples()
         recipe = self.setting.recipe_of(self.competitor, self.seed)
-        ended = train(recipe, Corpus.of(self.setting.corpus, examples), self.folder, device=self.device)
+        ended = train(recipe, examples, self.folder, device=self.device)
         translator = Translator.load(self.folder, device=self.device)
         trial = judge(translator, examples.test, self.competitor, self.seed, ended.seconds)
         page = {"task": self.identity(), "trial": trial.to_dict()}
@@ -114,9 +114,7 @@ class Task:
         return sizes | {"recipe": setting.recipe_of(self.competitor, self.seed).to_dict()}
 
 
-def judge(
-    translator: Translator, examples: Sequence[Example], competitor: Competitor, seed: int, seconds: float
-) -> Trial:
+def judge(translator: Translator, examples: Sequence[Pair], competitor: Competitor, seed: int, seconds: float) -> Trial:
     """Translate the test examples greedily, and read their references."""
     sources, references = [one.source for one in examples], [one.target for one in examples]
     said = [one.text for one in translator.translate(sources, beams=1)]
@@ -125,9 +123,9 @@ def judge(
     return Trial(
         competitor=competitor,
         seed=seed,
-        exact=exact_share(said, references),
+        exact=exact_match(said, references),
         by_length=by_length(lengths, said, references, tokenize="none"),
-        on_span=attention_on_spans(given, examples),
+        on_span=corpus_span_attention(given, examples),
         sharpness=_sharpness(given),
         parameters=sum(parameter.numel() for parameter in translator.models[0].model.parameters()),
         seconds=seconds,
@@ -136,7 +134,7 @@ def judge(
 
 def _sharpness(given: Sequence[Translation]) -> float | None:
     """The mean over sentences of 1 - flatness."""
-    found = [1 - flatness(one.weights) for one in given if one.weights is not None]
+    found = [1 - normalized_entropy(one.weights) for one in given if one.weights is not None]
     return sum(found) / len(found) if found else None
 
 

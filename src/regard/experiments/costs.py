@@ -20,7 +20,6 @@ from regard.experiments.result import Finding, Table, columns
 from regard.experiments.variants import EVERY, NONE, Competitor, Setting
 from regard.plots.look import COLOURS
 from regard.translation.batching import Batch, make_batch
-from regard.translation.dataset import Corpus
 from regard.translation.model import Architecture, AttentionContext
 from regard.translation.training import Trainer
 
@@ -135,7 +134,7 @@ class Costs(Finding):
 
 def measure_costs(setting: Setting, competitors: Sequence[Competitor], device: str = "cpu") -> Costs:
     """Train every model for a few updates, one after the other, on the same batches."""
-    corpus, place = Corpus.of(setting.corpus, setting.examples()), torch.device(device)
+    corpus, place = setting.examples(), torch.device(device)
     models = []
     for competitor in competitors:
         recipe = setting.recipe_of(competitor, seed=1)

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, replace
 
-from regard.translation.corpora import built_in
-from regard.translation.dataset import BuiltIn
+from regard.translation.corpora import built_in_corpus
+from regard.translation.dataset import Corpus
 from regard.translation.model import Architecture
 from regard.translation.recipe import Recipe, preset
 
@@ -86,9 +86,9 @@ class Setting:
     competitors: tuple[Competitor, ...] = EVERY
     factors: tuple[float, ...] = (0.5, 1, 2)
 
-    def examples(self) -> BuiltIn:
+    def examples(self) -> Corpus:
         """The corpus."""
-        return built_in(self.corpus, train=self.train, valid=self.valid, test=self.test)
+        return built_in_corpus(self.corpus, train=self.train, valid=self.valid, test=self.test)
 
     def recipe_of(self, competitor: Competitor, seed: int) -> Recipe:
         """The common recipe with the competitor's attention; only the last epoch is validated."""

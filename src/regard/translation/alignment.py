@@ -1,4 +1,9 @@
-"""Alignments: attention between words as records, lines of text, pictures and measures."""
+"""Alignments: attention between words as records, lines of text, pictures and measures.
+
+A model attends from target tokens to source tokens. `merge_to_words` turns this into attention from words to words,
+`Alignment` is the record of it. Two measures compare models: `normalized_entropy`, how evenly attention is spread, and
+`span_attention`, how much of it is where the true alignment says.
+"""
 
 from __future__ import annotations
 
@@ -19,19 +24,32 @@ from regard.plots.heatmaps import heatmap_apart
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from regard.translation.dataset import Example, Span
+    from regard.translation.dataset import Pair, Span
     from regard.translation.translator import Translation
 
-# A row of softmax weights exceeds 1 by its rounding, in half precision by some parts of a thousand.
-MOST_MASS = 1.01
+MAX_MASS = 1.01
+"""A row of softmax weights exceeds 1 by its rounding: in half precision by some parts in a thousand."""
+DIGITS = 4
+"""Of weights in JSON."""
+NO_WORD = "∅"
+UNIFORM = 0.98
+"""Weights of an untrained model have this normalized entropy or more, whatever the score; useful ones far less."""
+
+CharRange = tuple[int, int]
+"""The first character, and that after the last."""
 
 
 @dataclass(frozen=True, eq=False)
 class Alignment:
-    """Which source words each target word looked at.
+    """How much each target word attended to each source word.
 
-    source_words, target_words: as they are to be read.
-    weights: (target words, source words), not negative, on the CPU; a row sums to 1 less `unaligned`.
+    Attributes:
+        source_words: in the order of the sentence.
+        target_words: in the order of the sentence.
+        weights: (target words, source words), not negative, on the CPU; a row sums to 1 minus `unaligned`.
+
+    Raises:
+        RegardError: if the weights have another shape, or are not attention weights.
     """
 
     source_words: tuple[str, ...]
@@ -39,6 +57,7 @@ class Alignment:
     weights: Tensor
 
     def __post_init__(self) -> None:
+        """Check the shape and the values of the weights."""
         needed = (len(self.target_words), len(self.source_words))
         if tuple(self.weights.shape) != needed:
             raise RegardError(
@@ -48,7 +67,7 @@ class Alignment:
                 repair="Use Alignment.from_tokens, which merges tokens and leaves END out.",
             )
         sums = self.weights.sum(1)
-        if not bool(((self.weights >= 0).all(1) & (sums <= MOST_MASS)).all()):
+        if not bool(((self.weights >= 0).all(1) & (sums <= MAX_MASS)).all()):
             raise RegardError(
                 "weights",
                 got=f"entries from {float(self.weights.min()):.3g}, rows that sum to up to {float(sums.max()):.3g}",
@@ -69,7 +88,7 @@ class Alignment:
         """Merge attention between tokens to attention between words, as `merge_to_words` does.
 
         Args:
-            weights: (target tokens, source tokens), of one sentence; END may follow as the last of either.
+            weights: (target tokens, source tokens), of one sentence; END may be the last of either.
             source_words: the words of the source.
             target_words: the words of the target.
             source_word_indices: for each source token the number of its word; -1 for none.
@@ -86,13 +105,16 @@ class Alignment:
 
     @property
     def unaligned(self) -> Tensor:
-        """(target words,): the mass that rests on no word, but on END or on tokens between words."""
+        """The attention on no word, but on END or on tokens between words: (target words,)."""
         return (1 - self.weights.sum(1)).clamp(min=0)
 
     def links(self, threshold: float = 0.25) -> tuple[tuple[int, int], ...]:
-        """(source word, target word): for each target word its heaviest source word, where it weighs that much.
+        """Return (source word, target word) for each target word and its heaviest source word.
 
-        Of equal ones the first is taken. threshold: the least weight of a link.
+        Of equally heavy source words the first is taken.
+
+        Args:
+            threshold: minimum weight of a link; a target word whose weights are all smaller has none.
         """
         if self.weights.numel() == 0:
             return ()
@@ -109,19 +131,22 @@ def merge_to_words(
     target_count: int | None = None,
     source_count: int | None = None,
 ) -> Tensor:
-    """Add up over the tokens of a source word, take the mean over the tokens of a target word.
+    """Return attention between words: the sum over the tokens of a source word, the mean over those of a target word.
 
-    So a row that sums to 1 over tokens still does over words, less what rests on tokens of no word, END above all.
+    A row that sums to 1 over tokens also does over words, minus the attention on tokens of no word, such as END.
 
     Args:
-        weights: (target tokens, source tokens), of one sentence; END may follow as the last of either.
-        target_words: for each target token the number of its word, -1 for a token of no word; END left out or -1.
+        weights: (target tokens, source tokens), of one sentence; END may be the last of either.
+        target_words: for each target token the number of its word, -1 for none; END may be left out.
         source_words: the same for source tokens.
-        target_count: how many target words there are; without it, as many as are numbered.
+        target_count: number of target words; None for as many as are numbered.
         source_count: the same for source words.
 
     Returns:
         (target words, source words). A target word without tokens has a row of 0.
+
+    Raises:
+        RegardError: if the numbers do not fit the weights.
 
     >>> merge_to_words(torch.tensor([[0.5, 0.25, 0.25], [0.0, 0.5, 0.5]]), [0, 0], [0, 0, 1])
     tensor([[0.6250, 0.3750]])
@@ -140,7 +165,7 @@ def merge_to_words(
 
 
 def _membership(argument: str, words: Sequence[int], tokens: int, count: int | None, like: Tensor) -> Tensor:
-    """(tokens, words), 1 where the token is part of the word."""
+    """Return (tokens, words), 1 where the token is part of the word."""
     if len(words) not in (tokens, tokens - 1):
         raise RegardError(
             argument,
@@ -161,15 +186,16 @@ def _membership(argument: str, words: Sequence[int], tokens: int, count: int | N
     return (numbers[:, None] == torch.arange(count, device=like.device)).to(like.dtype)
 
 
-DIGITS = 4
+# --- Lines of text and pictures ---------------------------------------------------------------------------------------
 
 
 def to_pharaoh(alignment: Alignment, threshold: float = 0.25) -> str:
-    """Links as "0-0 2-1": source word, target word, from 0, in the order of the target, as fast_align writes them.
+    """Return links as "0-0 2-1": source word, target word, from 0, in the order of the target, as fast_align does.
 
-    threshold: the least weight of a link; a target word that looked nowhere as long has none.
+    Args:
+        alignment: the alignment.
+        threshold: minimum weight of a link; see `Alignment.links`.
 
-    >>> import torch
     >>> to_pharaoh(Alignment(("a", "b"), ("c", "d"), torch.tensor([[0.1, 0.9], [0.6, 0.2]])))
     '1-0 0-1'
     """
@@ -177,7 +203,7 @@ def to_pharaoh(alignment: Alignment, threshold: float = 0.25) -> str:
 
 
 def to_json(alignment: Alignment) -> str:
-    """One object on one line: source, target (words), weights (a list for each target word), unaligned.
+    """Return one object on one line: source, target (words), weights (a list for each target word), unaligned.
 
     Weights are rounded to four digits.
     """
@@ -190,23 +216,32 @@ def to_json(alignment: Alignment) -> str:
     return json.dumps(line, ensure_ascii=False)
 
 
-NO_WORD = "∅"
+def save_alignment(alignment: Alignment, path: Path | str) -> Path:
+    """Write the picture of an alignment.
 
+    Words may be of any script; a font that is missing is named in a warning. In an SVG words stay text.
 
-def draw(alignment: Alignment, path: Path | str) -> Path:
-    """Write the picture as .svg, .png or .pdf, as the path ends; return the path.
+    Args:
+        alignment: the alignment.
+        path: a file ending in .svg, .png or .pdf.
 
-    Words may be of any script; a font that is missing is warned of by name. In an SVG words stay text.
+    Returns:
+        The path.
+
+    Raises:
+        RegardError: for another ending, or an alignment without words.
     """
     check_format(path)
-    return save_as(picture(alignment), path)
+    return save_as(plot_alignment(alignment), path)
 
 
-def picture(alignment: Alignment) -> Figure:
-    """The figure, sized to its words: a row for each target word, a column for each source word and one for no word.
+def plot_alignment(alignment: Alignment) -> Figure:
+    """Return the figure: a row for each target word, a column for each source word and one for no word.
 
-    The last column, ∅, is what `unaligned` says: the mass on the end of the sentence. White is 0 and the darkest 1,
-    so that pictures compare.
+    The last column, ∅, is `unaligned`. White is 0 and the darkest colour 1, so that pictures can be compared.
+
+    Raises:
+        RegardError: if one of the sides has no words.
     """
     if not alignment.target_words or not alignment.source_words:
         raise RegardError(
@@ -226,65 +261,46 @@ def picture(alignment: Alignment) -> Figure:
     return figure
 
 
-# Weights of an untrained model are this flat or flatter, whatever its score; those of a useful one are far from it.
-UNIFORM = 0.98
+# --- Measures ---------------------------------------------------------------------------------------------------------
 
 
-def flatness(weights: Tensor, source_lengths: Tensor | None = None, target_lengths: Tensor | None = None) -> float:
-    """The mean over target tokens of entropy / log(source tokens): 1 is uniform, 0 is one token alone.
+def normalized_entropy(weights: Tensor) -> float:
+    """Return the mean over target tokens of entropy / log(source tokens): 1 is uniform, 0 is one token alone.
 
-    Sources of one token are left out, since nothing can be said of them; NaN when there are no others.
+    NaN for a source of one token, whose attention can only be 1.
 
     Args:
-        weights: (target, source), or (batch, target, source) with padding that weighs 0.
-        source_lengths: int64 (batch,), real source tokens; without it all are.
-        target_lengths: int64 (batch,), real target tokens; without it all are.
+        weights: (target, source), of one sentence.
 
-    >>> round(flatness(torch.tensor([[0.5, 0.5], [1.0, 0.0]])), 3)
+    Raises:
+        RegardError: if the weights have another rank.
+
+    >>> round(normalized_entropy(torch.tensor([[0.5, 0.5], [1.0, 0.0]])), 3)
     0.5
     """
-    if weights.ndim not in (2, 3):
+    if weights.ndim != 2:
         raise RegardError(
             "weights",
             got=describe(weights),
-            needed="(target, source) or (batch, target, source)",
-            repair="Take one head, or the mean over heads.",
+            needed="(target, source), of one sentence",
+            repair="Take one sentence of the batch, and one head or the mean over heads.",
         )
-    table = weights.detach().double() if weights.ndim == 3 else weights.detach().double()[None]
-    batch, target, source = table.shape
-    sizes = _lengths("source_lengths", source_lengths, batch, source, table)
-    steps = _lengths("target_lengths", target_lengths, batch, target, table)
-    entropy = torch.special.entr(table).sum(-1) / sizes.log()[:, None]  # (batch, target)
-    counted = (torch.arange(target, device=table.device) < steps[:, None]) & (sizes > 1)[:, None]
-    return float(entropy[counted].mean()) if bool(counted.any()) else float("nan")
-
-
-def _lengths(argument: str, lengths: Tensor | None, batch: int, most: int, like: Tensor) -> Tensor:
-    """float64 (batch,)."""
-    if lengths is None:
-        return like.new_full((batch,), float(most))
-    if lengths.shape != (batch,):
-        raise RegardError(
-            argument,
-            got=describe(lengths),
-            needed=f"one length for each of {batch} sentences",
-            repair="Pass them beside weights of (batch, target, source).",
-        )
-    return lengths.to(like)
-
-
-Stretch = tuple[int, int]
-"""From start to end, in characters."""
+    table = weights.detach().double()
+    target, source = table.shape
+    if target == 0 or source < 2:
+        return float("nan")
+    return float(torch.special.entr(table).sum(-1).mean() / torch.tensor(source, dtype=torch.float64).log())
 
 
 @dataclass(frozen=True)
-class SpanMass:
-    """Attention on the right characters, added up over target tokens; add records to pool sentences.
+class SpanAttention:
+    """Attention on the right characters, summed over target tokens; add two to pool their sentences.
 
-    mass: the sum over these tokens of what each put on the right source tokens.
-    tokens: how many target tokens have a counterpart in the source.
+    Attributes:
+        mass: the sum over these tokens of the attention of each on the right source tokens.
+        tokens: number of target tokens that have a counterpart in the source.
 
-    >>> (SpanMass(0.9, 1) + SpanMass(2.1, 3)).share
+    >>> (SpanAttention(0.9, 1) + SpanAttention(2.1, 3)).share
     0.75
     """
 
@@ -293,26 +309,29 @@ class SpanMass:
 
     @property
     def share(self) -> float:
-        """The mean over tokens; NaN of none."""
+        """The mean over tokens; NaN without tokens."""
         return self.mass / self.tokens if self.tokens else float("nan")
 
-    def __add__(self, other: SpanMass) -> SpanMass:
-        return SpanMass(self.mass + other.mass, self.tokens + other.tokens)
+    def __add__(self, other: SpanAttention) -> SpanAttention:
+        return SpanAttention(self.mass + other.mass, self.tokens + other.tokens)
 
 
-def mass_on_spans(
-    weights: Tensor, target_spans: Sequence[Stretch], source_spans: Sequence[Stretch], truth: Sequence[Span]
-) -> SpanMass:
-    """The attention that target tokens put on the source tokens that say the same.
+def span_attention(
+    weights: Tensor, target_spans: Sequence[CharRange], source_spans: Sequence[CharRange], truth: Sequence[Span]
+) -> SpanAttention:
+    """Return the attention of target tokens on the source tokens that say the same.
 
-    A target token counts where its characters overlap the target of a true span; right for it are all source tokens
-    whose characters overlap the source of such a span.
+    A target token counts if its characters overlap the target of a true span. The right source tokens for it are
+    those whose characters overlap the source of such a span.
 
     Args:
-        weights: (target tokens, source tokens), of one sentence; END may follow as the last of either.
+        weights: (target tokens, source tokens), of one sentence; END may be the last of either.
         target_spans: for each target token its characters; END left out, or empty.
         source_spans: the same for source tokens.
-        truth: the spans that say the same on both sides.
+        truth: the true alignment.
+
+    Raises:
+        RegardError: if the spans do not fit the weights.
     """
     _check_tokens(weights, target_spans, source_spans)
     target = _overlaps(target_spans, [[span.target] for span in truth])
@@ -320,19 +339,37 @@ def mass_on_spans(
     right = (target @ source.T) > 0  # (target tokens, source tokens)
     counted = target.any(1)
     given = weights[: len(target_spans), : len(source_spans)].detach().double().cpu()
-    return SpanMass(float((given * right)[counted].sum()), int(counted.sum()))
+    return SpanAttention(float((given * right)[counted].sum()), int(counted.sum()))
 
 
-def _overlaps(tokens: Sequence[Stretch], spans: Sequence[Sequence[Stretch]]) -> Tensor:
-    """float64 (tokens, spans): 1 where a token shares a character with one of a span's stretches."""
+def corpus_span_attention(translations: Sequence[Translation], pairs: Sequence[Pair]) -> float | None:
+    """Return the share of attention on the right characters, over all target tokens that a true span covers.
+
+    Args:
+        translations: the references, as `Translator.force` returns them.
+        pairs: a pair with its true alignment for each of them.
+
+    Returns:
+        The share; None for a model without attention, and if no token is covered.
+    """
+    total = SpanAttention(0.0, 0)
+    for translation, pair in zip(translations, pairs, strict=True):
+        if translation.weights is not None:
+            target = translation.target.vocabulary.spans(translation.target.text)
+            source = translation.source.vocabulary.spans(translation.source.text)
+            total += span_attention(translation.weights, target, source, pair.spans)
+    return total.share if total.tokens else None
+
+
+def _overlaps(tokens: Sequence[CharRange], spans: Sequence[Sequence[CharRange]]) -> Tensor:
+    """Return float64 (tokens, spans): 1 where a token shares a character with one of the ranges of a span."""
     shared = [
-        [any(max(start, first) < min(end, last) for first, last in stretches) for stretches in spans]
-        for start, end in tokens
+        [any(max(start, first) < min(end, last) for first, last in ranges) for ranges in spans] for start, end in tokens
     ]
     return torch.tensor(shared, dtype=torch.float64).reshape(len(tokens), len(spans))
 
 
-def _check_tokens(weights: Tensor, target_spans: Sequence[Stretch], source_spans: Sequence[Stretch]) -> None:
+def _check_tokens(weights: Tensor, target_spans: Sequence[CharRange], source_spans: Sequence[CharRange]) -> None:
     if weights.ndim != 2:
         raise RegardError(
             "weights",
@@ -349,17 +386,3 @@ def _check_tokens(weights: Tensor, target_spans: Sequence[Stretch], source_spans
                 needed=f"{tokens}, as many as weights has, or {tokens - 1} where END is the last",
                 repair="Pass the characters of every token.",
             )
-
-
-def attention_on_spans(given: Sequence[Translation], examples: Sequence[Example]) -> float | None:
-    """The share of attention mass on the right characters, over all target tokens that the truth explains.
-
-    given: the references as the model reads them, one for each example; None where it has no attention.
-    """
-    found = SpanMass(0.0, 0)
-    for one, example in zip(given, examples, strict=True):
-        if one.weights is not None:
-            target = one.target.vocabulary.spans(one.target.text)
-            source = one.source.vocabulary.spans(one.source.text)
-            found += mass_on_spans(one.weights, target, source, example.spans)
-    return found.share if found.tokens else None

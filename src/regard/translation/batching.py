@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import RegardError
-from regard.translation.dataset import Example, Pair
+from regard.translation.dataset import Pair
 from regard.translation.recipe import Recipe
 from regard.translation.vocabulary import BEGIN, END, PAD, Vocabulary
 
@@ -194,7 +194,7 @@ class EpochBatches:
 
     def __init__(
         self,
-        pairs: Sequence[Pair | Example],
+        pairs: Sequence[Pair],
         source_vocabulary: Vocabulary,
         target_vocabulary: Vocabulary,
         recipe: Recipe,

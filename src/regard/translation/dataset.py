@@ -1,4 +1,7 @@
-"""Sentence pairs: read from files or built in, checked line by line, and split into training, validation and test."""
+"""Sentence pairs: read from files or built in, checked line by line, and split into training, validation and test.
+
+Every text in a `Pair` is normalised. A line that is no pair is reported or refused, never silently skipped.
+"""
 
 from __future__ import annotations
 
@@ -12,58 +15,479 @@ from hashlib import blake2b
 from itertools import zip_longest
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from regard.errors import RegardError
-from regard.translation.text import MOST_BYTES, normalise, read_lines
-from regard.translation.vocabulary import Unit, Vocabulary, VocabularySizeError, learn_vocabulary
+from regard.translation.options import CorpusOptions, HeldOutOptions
+from regard.translation.text import MAX_LINE_BYTES, normalise, read_lines
+from regard.translation.vocabulary import Vocabulary, VocabularySizeError, learn_vocabulary
 
 if TYPE_CHECKING:
     from regard.translation.recipe import Recipe
 
+MAX_RATIO = 9.0
+"""A side of a training pair may be this many times as long as the other, in characters."""
+SHORT = 10
+"""A side with fewer characters counts as this long when the lengths of a pair are compared."""
+MAX_CHARACTERS = 2000
+"""Maximum number of characters of a side of a training pair."""
+MAX_CHARACTERS_OF_TEST = MAX_LINE_BYTES // 8 - 1
+"""The same for a test pair: two sides of this length fit into a line that is not cut off."""
+DEFAULT_SHARE = 0.01
+"""Share of the pairs that is held out for validation, and for a test."""
+SHOWN_BYTES = 40
+"""Bytes of a bad line that a message shows."""
+MAX_REPORTED = 5
+"""Bad lines that are reported one by one."""
+DIGEST_BYTES = 8
+
 
 class Span(NamedTuple):
-    """One thing that is said on both sides.
+    """One thing that both sides of a pair say.
 
-    target: from start to end, in characters. source: one or more such stretches that say it.
+    Attributes:
+        target: the first character of it in the target, and that after its last.
+        source: one or more such ranges in the source.
     """
 
     target: tuple[int, int]
     source: tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True)
-class Example:
-    """A pair and its true alignment; both sides are as `normalise` leaves them.
+class Pair(NamedTuple):
+    """A sentence and its translation, both normalised.
 
-    spans: in the order of the target; what is in none of them has no counterpart. label: what kind of example it is,
-    to report by.
+    Attributes:
+        source: the sentence.
+        target: its translation.
+        spans: the true alignment, if it is known, in the order of the target.
+        label: the kind of pair, to report by; "" for none.
     """
 
     source: str
     target: str
-    spans: tuple[Span, ...]
-    label: str
+    spans: tuple[Span, ...] = ()
+    label: str = ""
 
 
 @dataclass(frozen=True)
-class BuiltIn:
-    """A corpus in three parts, and the units of text that suit it on each side."""
+class Corpus:
+    """Pairs for training, validation and test.
 
-    train: tuple[Example, ...]
-    valid: tuple[Example, ...]
-    test: tuple[Example, ...]
-    source_unit: Unit
-    target_unit: Unit
+    Attributes:
+        name: of a built-in corpus, or of the file.
+        train: the pairs to learn from.
+        valid: the pairs to validate on.
+        test: the pairs to evaluate on once; empty if there are none.
+
+    Raises:
+        RegardError: if there is no pair to train or to validate on.
+    """
+
+    name: str
+    train: Sequence[Pair]
+    valid: Sequence[Pair]
+    test: Sequence[Pair] = ()
+
+    def __post_init__(self) -> None:
+        """Raise if the corpus has no pair to train or to validate on."""
+        for part, pairs in (("train", self.train), ("valid", self.valid)):
+            if not pairs:
+                raise RegardError(
+                    part,
+                    got=f"no pairs in {self.name}",
+                    needed="at least one pair to train on and one to validate on",
+                    repair="Check the files, or give a larger share to validation.",
+                )
+
+    def fingerprint(self) -> str:
+        """Return a digest of the training and validation pairs: a resumed training must have the same of both."""
+        digest = hashlib.sha256()
+        for pairs in (self.train, self.valid):
+            digest.update(f"{len(pairs)}\n".encode())  # a pair that moves from one part to the other changes the digest
+            for pair in pairs:
+                digest.update(f"{pair.source}\t{pair.target}\n".encode())
+        return digest.hexdigest()
 
 
-class Reason(StrEnum):
+def learn_vocabularies(recipe: Recipe, train: Iterable[Pair]) -> tuple[Vocabulary, Vocabulary]:
+    """Return the vocabularies of source and target, learnt from training pairs; one object if they are joint.
+
+    Args:
+        recipe: its units and vocabulary size are used, and whether the vocabulary is joint.
+        train: the training pairs.
+
+    Raises:
+        RegardError: if nothing can be learnt from the pairs, or the vocabulary size is too small.
+    """
+    data, pairs = recipe.data, list(train)
+    sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
+    try:
+        if recipe.model.joint:
+            joint = learn_vocabulary(data.source_unit, sources + targets, data.vocabulary_size)
+            return joint, joint
+        source = learn_vocabulary(data.source_unit, sources, data.vocabulary_size)
+        return source, learn_vocabulary(data.target_unit, targets, data.vocabulary_size)
+    except VocabularySizeError as refusal:
+        raise refusal.about("vocabulary_size") from None
+
+
+# --- A corpus from the options of a command -------------------------------------------------------------------------
+
+
+def read_corpus(
+    options: CorpusOptions, held_out: HeldOutOptions | None = None, report: Callable[[str], None] | None = None
+) -> Corpus:
+    """Return the corpus to train on.
+
+    Args:
+        options: a built-in corpus, or the files of the pairs.
+        held_out: files to validate on, or the shares that are held out; None for the defaults.
+        report: called with a line for each of the first bad lines, and a summary; None prints to standard error.
+
+    Returns:
+        The corpus; its test part is empty if there are files to validate on.
+
+    Raises:
+        RegardError: if options do not fit together, a file cannot be read, or a part would be empty.
+    """
+    held_out = HeldOutOptions() if held_out is None else held_out
+    options.check_one_corpus("train")
+    held_out.check_fits(options)
+    if options.corpus is not None:
+        return _built_in(options)
+    bad_lines = BadLineReporter(report or print_to_stderr)
+    pairs = _read_files(options, options.pairs, options.source, options.target, bad_lines)
+    name = (options.pairs or options.source or Path()).name
+    if held_out.has_files:
+        train = tuple(pairs)
+        corpus = Corpus(name, train, _read_validation(options, held_out, bad_lines))
+    else:
+        valid, test = (
+            DEFAULT_SHARE if share is None else share for share in (held_out.valid_share, held_out.test_share)
+        )
+        flags = {"valid": "valid_share", "test": "test_share", "valid, test": "valid_share, test_share"}
+        try:
+            corpus = Corpus(name, *split(pairs, valid=valid, test=test))
+        except RegardError as refusal:
+            raise refusal.about(flags.get(refusal.argument, refusal.argument)) from None
+    bad_lines.summarise()
+    return corpus
+
+
+def read_test_pairs(options: CorpusOptions, report: Callable[[str], None] | None = None) -> Sequence[Pair]:
+    """Return the pairs to evaluate on: the test part of a built-in corpus, or all pairs of a file.
+
+    A test set is taken as it is: only a line that is no pair at all is skipped, and reported.
+
+    Args:
+        options: a built-in corpus, or the files of the pairs.
+        report: see `read_corpus`.
+
+    Raises:
+        RegardError: if options do not fit together, or a file cannot be read.
+    """
+    options.check_one_corpus("evaluate")
+    if options.corpus is not None:
+        return _built_in(options).test
+    bad_lines = BadLineReporter(report or print_to_stderr)
+    limits = {"max_ratio": float("inf"), "max_characters": MAX_CHARACTERS_OF_TEST}
+    pairs = list(_read_files(options, options.pairs, options.source, options.target, bad_lines, **limits))
+    bad_lines.summarise()
+    return pairs
+
+
+def print_to_stderr(line: str) -> None:
+    """Print a line to standard error, as the commands do."""
+    print(f"regard: {line}", file=sys.stderr)
+
+
+def _built_in(options: CorpusOptions) -> Corpus:
+    from regard.translation.corpora import built_in_corpus  # imports this file
+
+    assert options.corpus is not None
+    arguments: dict[str, Any] = {} if options.language is None else {"language": options.language}
+    return built_in_corpus(options.corpus, **arguments)
+
+
+def _read_files(
+    options: CorpusOptions,
+    pairs: Path | None,
+    source: Path | None,
+    target: Path | None,
+    report: Callable[[BadLine], None],
+    **limits: Any,
+) -> Iterator[Pair]:
+    if pairs is not None:
+        return read_pairs(pairs, report=report, strict=options.strict, reverse=options.reverse, **limits)
+    assert source is not None
+    assert target is not None
+    return read_parallel(source, target, report=report, strict=options.strict, **limits)
+
+
+def _read_validation(
+    options: CorpusOptions, held_out: HeldOutOptions, report: Callable[[BadLine], None]
+) -> tuple[Pair, ...]:
+    files = {
+        name: path
+        for name in ("valid_pairs", "valid_source", "valid_target")
+        if (path := getattr(held_out, name)) is not None
+    }
+    try:
+        pairs = tuple(_read_files(options, held_out.valid_pairs, held_out.valid_source, held_out.valid_target, report))
+    except RegardError as refusal:  # about "pairs", or about "source, target"
+        raise refusal.about(", ".join(f"valid_{name}" for name in refusal.argument.split(", "))) from None
+    if not pairs:
+        got = f"no pairs in {' and '.join(map(str, files.values()))}"
+        needed = "at least one pair to validate on"
+        raise RegardError(", ".join(files), got=got, needed=needed, repair="Check what is in there.")
+    return pairs
+
+
+# --- Splitting ------------------------------------------------------------------------------------------------------
+
+
+def split(
+    pairs: Iterable[Pair], *, valid: float = DEFAULT_SHARE, test: float = DEFAULT_SHARE, seed: int = 0
+) -> tuple[tuple[Pair, ...], tuple[Pair, ...], tuple[Pair, ...]]:
+    """Split pairs into training, validation and test, each in the given order.
+
+    The part of a pair depends only on its normalised source and the seed. So pairs with the same source are in the
+    same part, and pairs that are added later do not move the others.
+
+    Args:
+        pairs: the pairs.
+        valid: approximate share for validation.
+        test: approximate share for the test; 0 leaves the part empty.
+        seed: another seed gives another split.
+
+    Returns:
+        The three parts.
+
+    Raises:
+        RegardError: if the shares are no shares, or a part with a share is empty.
+    """
+    _check_shares(valid, test)
+    parts: dict[str, list[Pair]] = {"train": [], "valid": [], "test": []}
+    for pair in pairs:
+        at = _position(pair.source, seed)
+        parts["test" if at < test else "valid" if at < test + valid else "train"].append(pair)
+    for part, share in (("train", 1.0), ("valid", valid), ("test", test)):
+        if share > 0 and not parts[part]:
+            raise RegardError(
+                "pairs" if part == "train" else part,
+                got=f"no pair for {part} out of {sum(map(len, parts.values()))}",
+                needed="at least one pair in every part",
+                repair="Give more pairs, larger shares (0 for no test), or a file of your own for validation.",
+            )
+    return tuple(parts["train"]), tuple(parts["valid"]), tuple(parts["test"])
+
+
+def _position(source: str, seed: int) -> float:
+    """Return the position of a sentence in [0, 1), distributed evenly over sentences."""
+    digest = blake2b(f"{seed}\n{normalise(source)}".encode(), digest_size=DIGEST_BYTES).digest()
+    return int.from_bytes(digest) / 256**DIGEST_BYTES
+
+
+def _check_shares(valid: float, test: float) -> None:
+    for argument, share in (("valid", valid), ("test", test)):
+        if not 0 <= share < 1:
+            raise RegardError(
+                argument, got=str(share), needed="a share from 0 to less than 1", repair="0.01 is one in a hundred."
+            )
+    if valid + test >= 1:
+        raise RegardError(
+            "valid, test", got=f"{valid} and {test}", needed="less than 1 together", repair="Leave some pairs to train."
+        )
+
+
+def check_sizes(train: int, valid: int, test: int, *, max_held_out: int | None = None) -> None:
+    """Raise if a part of a built-in corpus would be empty, or more would be held out than it has to spare.
+
+    Args:
+        train: number of training pairs.
+        valid: number of validation pairs.
+        test: number of test pairs.
+        max_held_out: maximum of `valid` and `test` together; None for no limit.
+    """
+    for argument, size in (("train", train), ("valid", valid), ("test", test)):
+        if size < 1:
+            raise RegardError(
+                argument, got=str(size), needed="at least one example", repair="Leave it out to get the usual number."
+            )
+    if max_held_out is not None and valid + test > max_held_out:
+        raise RegardError(
+            "valid, test",
+            got=f"{valid} and {test}",
+            needed=f"{max_held_out} examples or fewer together, so that enough are left to train on",
+            repair="Ask for fewer.",
+        )
+
+
+# --- Reading files --------------------------------------------------------------------------------------------------
+
+
+def read_pairs(
+    path: str | PathLike[str],
+    *,
+    report: Callable[[BadLine], None] | None = None,
+    strict: bool = False,
+    reverse: bool = False,
+    max_ratio: float = MAX_RATIO,
+    max_characters: int = MAX_CHARACTERS,
+) -> Iterator[Pair]:
+    """Read the first two columns of a tab-separated file; further columns are ignored.
+
+    Args:
+        path: UTF-8, plain or gzipped.
+        report: called with each bad line, which is then skipped; None refuses the first bad line.
+        strict: refuse the first bad line even with `report`.
+        reverse: the second column is the source.
+        max_ratio: a side may be this many times as long as the other, in characters; a side with fewer than ten
+            counts as ten.
+        max_characters: maximum number of characters of a side.
+
+    Returns:
+        An iterator over the pairs.
+
+    Raises:
+        RegardError: if the file cannot be read, or for a bad line.
+    """
+    name = Path(path).name
+    pair_filter = PairFilter("pairs", None if strict else report, max_ratio, max_characters)
+    for number, line in enumerate(read_lines("pairs", path), start=1):
+        first, tab, others = line.partition(b"\t")
+        if first.strip() and not tab:
+            pair_filter.refuse(BadLine(name, number, BadLineReason.NO_TAB, _shown(first)))
+            continue
+        second, _, _ = others.partition(b"\t")
+        sides = (second, first) if reverse else (first, second)
+        yield from pair_filter.pair(sides, (name, name), number)
+
+
+def read_parallel(
+    source: str | PathLike[str],
+    target: str | PathLike[str],
+    *,
+    report: Callable[[BadLine], None] | None = None,
+    strict: bool = False,
+    max_ratio: float = MAX_RATIO,
+    max_characters: int = MAX_CHARACTERS,
+) -> Iterator[Pair]:
+    """Read two files of which each line translates the same line of the other.
+
+    If one file has more lines, the first of them is reported, and the rest is not read.
+
+    Args:
+        source: UTF-8, plain or gzipped.
+        target: the translations, line by line.
+        report: see `read_pairs`.
+        strict: see `read_pairs`.
+        max_ratio: see `read_pairs`.
+        max_characters: see `read_pairs`.
+
+    Returns:
+        An iterator over the pairs.
+
+    Raises:
+        RegardError: if a file cannot be read, or for a bad line.
+    """
+    names = (Path(source).name, Path(target).name)
+    pair_filter = PairFilter("source, target", None if strict else report, max_ratio, max_characters)
+    both = zip_longest(read_lines("source", source), read_lines("target", target))
+    for number, (left, right) in enumerate(both, start=1):
+        if left is None or right is None:
+            longer, shorter = names if right is None else names[::-1]
+            pair_filter.refuse(BadLine(longer, number, BadLineReason.ENDED, f"{shorter} has {number - 1} lines"))
+            return
+        yield from pair_filter.pair((left, right), names, number)
+
+
+@dataclass(frozen=True)
+class PairFilter:
+    """Decides whether two sides are a pair.
+
+    Attributes:
+        argument: name of the argument for error messages.
+        report: called with each bad line; None refuses it.
+        max_ratio: see `read_pairs`.
+        max_characters: see `read_pairs`.
+    """
+
+    argument: str
+    report: Callable[[BadLine], None] | None
+    max_ratio: float
+    max_characters: int
+
+    def __post_init__(self) -> None:
+        """Raise if `max_characters` is out of range."""
+        if not 1 <= self.max_characters <= MAX_CHARACTERS_OF_TEST:
+            raise RegardError(
+                "max_characters",
+                got=str(self.max_characters),
+                needed=f"1 to {MAX_CHARACTERS_OF_TEST}",
+                repair="A pair is meant to be a sentence or two.",
+            )
+
+    def pair(self, sides: tuple[bytes, bytes], names: tuple[str, str], number: int) -> Iterator[Pair]:
+        """Yield the pair, if the sides are one; names: the file of each side. number: of the line."""
+        texts = []
+        for side, name, raw in zip(("source", "target"), names, sides, strict=True):
+            text = self._text(raw, side)
+            if isinstance(text, tuple):
+                self.refuse(BadLine(name, number, *text))
+                return
+            texts.append(text)
+        short, long = sorted(map(len, texts))
+        if long > self.max_ratio * max(short, SHORT):
+            detail = f"{len(texts[0])} characters against {len(texts[1])}"
+            self.refuse(BadLine(names[0], number, BadLineReason.RATIO, detail))
+            return
+        source, target = texts
+        yield Pair(source, target)
+
+    def _text(self, raw: bytes, side: str) -> str | tuple[BadLineReason, str]:
+        """Return the normalised text of a side, or what is wrong with it."""
+        if len(raw) > 4 * self.max_characters:  # no character has more bytes
+            return BadLineReason.LONG, f"the {side} has {len(raw)} bytes or more, {_shown(raw)}"
+        try:
+            text = normalise(raw.decode())
+        except UnicodeDecodeError as broken:
+            return BadLineReason.BROKEN, f"byte {broken.start + 1} of the {side}, {_shown(raw)}"
+        if not text:
+            return BadLineReason.EMPTY, f"no {side}"
+        if len(text) > self.max_characters:
+            return BadLineReason.LONG, f"the {side} has {len(text)} characters, {_shown(raw)}"
+        return text
+
+    def refuse(self, bad: BadLine) -> None:
+        """Report the line; raise if there is no `report`."""
+        if self.report is None:
+            raise RegardError(
+                self.argument,
+                got=str(bad),
+                needed="a sentence and its translation in every line",
+                repair="Mend the line, or have bad lines skipped and reported.",
+            )
+        self.report(bad)
+
+
+def _shown(raw: bytes) -> str:
+    """Return the beginning of a line, in print."""
+    text = raw[:SHOWN_BYTES].decode(errors="replace")
+    return repr(text) + ("..." if len(raw) > SHOWN_BYTES else "")
+
+
+# --- Bad lines ------------------------------------------------------------------------------------------------------
+
+
+class BadLineReason(StrEnum):
     """Why a line cannot be used."""
 
     NO_TAB = "no tab between source and target"
     EMPTY = "an empty side"
     BROKEN = "broken UTF-8"
-    RATIO = "one side absurdly longer than the other"
+    RATIO = "one side much longer than the other"
     LONG = "a side that is too long"
     ENDED = "no counterpart, since the other file has ended"
 
@@ -72,34 +496,38 @@ class Reason(StrEnum):
 class BadLine:
     """One line that cannot be used.
 
-    file: its name. line: its number, the first is 1. detail: what of it is wrong, in print.
+    Attributes:
+        file: the name of its file.
+        line: its number; the first is 1.
+        reason: why it cannot be used.
+        detail: the part that is wrong, in print.
 
-    >>> print(BadLine("pairs.tsv", 3, Reason.EMPTY, "no target"))
+    >>> print(BadLine("pairs.tsv", 3, BadLineReason.EMPTY, "no target"))
     pairs.tsv, line 3: an empty side (no target)
     """
 
     file: str
     line: int
-    reason: Reason
+    reason: BadLineReason
     detail: str
 
     def __str__(self) -> str:
         return f"{self.file}, line {self.line}: {self.reason} ({self.detail})"
 
 
-class BadLines:
-    """A count of bad lines by reason; pass its `add` as the `report` of a reader.
+class BadLineCounts:
+    """Counts bad lines by reason; pass its `add` as the `report` of a reader.
 
-    >>> bad = BadLines()
-    >>> bad.add(BadLine("pairs.tsv", 3, Reason.EMPTY, "no target"))
-    >>> bad.add(BadLine("pairs.tsv", 8, Reason.EMPTY, "no source"))
+    >>> bad = BadLineCounts()
+    >>> bad.add(BadLine("pairs.tsv", 3, BadLineReason.EMPTY, "no target"))
+    >>> bad.add(BadLine("pairs.tsv", 8, BadLineReason.EMPTY, "no source"))
     >>> print(bad)
     2 lines skipped: 2 with an empty side (first: line 3 of pairs.tsv)
     """
 
     def __init__(self) -> None:
-        self.counts: Counter[Reason] = Counter()
-        self.first: dict[Reason, BadLine] = {}
+        self.counts: Counter[BadLineReason] = Counter()
+        self.first: dict[BadLineReason, BadLine] = {}
 
     def add(self, bad: BadLine) -> None:
         """Count one."""
@@ -119,411 +547,23 @@ class BadLines:
         return f"{len(self)} {'line' if len(self) == 1 else 'lines'} skipped: {reasons}"
 
 
-MOST_RATIO = 9.0
-MOST_CHARACTERS = 2000
-MOST_OF_ALL = MOST_BYTES // 8 - 1  # two sides of so many characters fit into a line that is not cut off
-SHOWN = 40  # bytes of a line that an error shows
-SHORT = 10  # characters: a side shorter than this counts as this long when lengths are compared
-
-Report = Callable[[BadLine], None]
-StrPath = str | PathLike[str]
-
-
-class Pair(NamedTuple):
-    """A sentence and its translation, both as `normalise` leaves them."""
-
-    source: str
-    target: str
-
-
-def read_pairs(
-    path: StrPath,
-    *,
-    report: Report | None = None,
-    strict: bool = False,
-    reverse: bool = False,
-    most_ratio: float = MOST_RATIO,
-    most_characters: int = MOST_CHARACTERS,
-) -> Iterator[Pair]:
-    """Read the first two columns of a tab-separated file; further columns are ignored.
+class BadLineReporter:
+    """Reports the first bad lines as they are found, and a summary if there are more.
 
     Args:
-        path: UTF-8, plain or gzipped.
-        report: called with each bad line, which is then skipped; without it, the first bad line is refused.
-        strict: refuse the first bad line, report or not.
-        reverse: the second column is the source.
-        most_ratio: a side may be so many times as long as the other, in characters (a side of less than ten counts as
-            ten).
-        most_characters: a side may have so many characters.
-    """
-    name = Path(path).name
-    judge = _Judge("pairs", None if strict else report, most_ratio, most_characters)
-    for number, line in enumerate(read_lines("pairs", path), start=1):
-        first, tab, others = line.partition(b"\t")
-        if first.strip() and not tab:
-            judge.refuse(BadLine(name, number, Reason.NO_TAB, _shown(first)))
-            continue
-        second, _, _ = others.partition(b"\t")
-        sides = (second, first) if reverse else (first, second)
-        yield from judge.pair(sides, (name, name), number)
-
-
-def read_parallel(
-    source: StrPath,
-    target: StrPath,
-    *,
-    report: Report | None = None,
-    strict: bool = False,
-    most_ratio: float = MOST_RATIO,
-    most_characters: int = MOST_CHARACTERS,
-) -> Iterator[Pair]:
-    """Read two files of which each line translates the same line of the other; arguments as in `read_pairs`.
-
-    Where one file has more lines, the first of them is reported, and the rest passed over.
-    """
-    names = (Path(source).name, Path(target).name)
-    judge = _Judge("source, target", None if strict else report, most_ratio, most_characters)
-    both = zip_longest(read_lines("source", source), read_lines("target", target))
-    for number, (left, right) in enumerate(both, start=1):
-        if left is None or right is None:
-            longer, shorter = names if right is None else names[::-1]
-            judge.refuse(BadLine(longer, number, Reason.ENDED, f"{shorter} has {number - 1} lines"))
-            return
-        yield from judge.pair((left, right), names, number)
-
-
-@dataclass(frozen=True)
-class _Judge:
-    """Decides whether two sides are a pair; argument: what an error is about."""
-
-    argument: str
-    report: Report | None
-    most_ratio: float
-    most_characters: int
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.most_characters <= MOST_OF_ALL:
-            raise RegardError(
-                "most_characters",
-                got=str(self.most_characters),
-                needed=f"1 to {MOST_OF_ALL}",
-                repair="A pair is meant to be a sentence or two.",
-            )
-
-    def pair(self, sides: tuple[bytes, bytes], names: tuple[str, str], number: int) -> Iterator[Pair]:
-        """The pair, if it is one; names: the file of each side. number: of the line."""
-        texts = []
-        for side, name, raw in zip(("source", "target"), names, sides, strict=True):
-            text = self._text(raw, side)
-            if isinstance(text, tuple):
-                self.refuse(BadLine(name, number, *text))
-                return
-            texts.append(text)
-        short, long = sorted(map(len, texts))
-        if long > self.most_ratio * max(short, SHORT):
-            detail = f"{len(texts[0])} characters against {len(texts[1])}"
-            self.refuse(BadLine(names[0], number, Reason.RATIO, detail))
-            return
-        yield Pair(*texts)
-
-    def _text(self, raw: bytes, side: str) -> str | tuple[Reason, str]:
-        """The normalised text of a side, or what is wrong with it."""
-        if len(raw) > 4 * self.most_characters:  # no character has more bytes
-            return Reason.LONG, f"the {side} has {len(raw)} bytes or more, {_shown(raw)}"
-        try:
-            text = normalise(raw.decode())
-        except UnicodeDecodeError as broken:
-            return Reason.BROKEN, f"byte {broken.start + 1} of the {side}, {_shown(raw)}"
-        if not text:
-            return Reason.EMPTY, f"no {side}"
-        if len(text) > self.most_characters:
-            return Reason.LONG, f"the {side} has {len(text)} characters, {_shown(raw)}"
-        return text
-
-    def refuse(self, bad: BadLine) -> None:
-        """Report the line, or raise where nobody is to be told."""
-        if self.report is None:
-            raise RegardError(
-                self.argument,
-                got=str(bad),
-                needed="a sentence and its translation in every line",
-                repair="Mend the line, or have bad lines skipped and reported.",
-            )
-        self.report(bad)
-
-
-def _shown(raw: bytes) -> str:
-    """The beginning of a line, in print."""
-    text = raw[:SHOWN].decode(errors="replace")
-    return repr(text) + ("..." if len(raw) > SHOWN else "")
-
-
-BYTES = 8
-
-
-class HasSource(Protocol):
-    """A pair, or anything else with a source sentence."""
-
-    @property
-    def source(self) -> str:
-        """The sentence that is translated."""
-        ...
-
-
-Paired = TypeVar("Paired", bound=HasSource)
-
-
-@dataclass(frozen=True)
-class Split(Generic[Paired]):
-    """Three parts that share no source sentence, each in the order in which the pairs came."""
-
-    train: tuple[Paired, ...]
-    valid: tuple[Paired, ...]
-    test: tuple[Paired, ...]
-
-
-def split(pairs: Iterable[Paired], *, valid: float = 0.01, test: float = 0.01, seed: int = 0) -> Split[Paired]:
-    """Put each pair into a part by its source sentence and the seed alone.
-
-    Pairs with the same normalised source are always in the same part, and pairs added later do not move the others.
-
-    Args:
-        pairs: anything with a `source`.
-        valid: about what share is for validation.
-        test: about what share is for the test; 0 leaves a part empty.
-        seed: another seed, another split.
-    """
-    _check_shares(valid, test)
-    parts: dict[str, list[Paired]] = {"train": [], "valid": [], "test": []}
-    count = 0
-    for count, pair in enumerate(pairs, start=1):  # noqa: B007  (count is told in errors)
-        at = _place(pair.source, seed)
-        parts["test" if at < test else "valid" if at < test + valid else "train"].append(pair)
-    for part, share in (("train", 1.0), ("valid", valid), ("test", test)):
-        if share > 0 and not parts[part]:
-            raise RegardError(
-                "pairs" if part == "train" else part,
-                got=f"no pair for {part} out of {count}",
-                needed="at least one pair in every part",
-                repair="Give more pairs, larger shares (0 for no test), or a file of your own for validation.",
-            )
-    return Split(*(tuple(part) for part in parts.values()))
-
-
-def _place(source: str, seed: int) -> float:
-    """Where in [0, 1) a sentence stands, evenly over sentences."""
-    digest = blake2b(f"{seed}\n{normalise(source)}".encode(), digest_size=BYTES).digest()
-    return int.from_bytes(digest) / 256**BYTES
-
-
-def _check_shares(valid: float, test: float) -> None:
-    for argument, share in (("valid", valid), ("test", test)):
-        if not 0 <= share < 1:
-            raise RegardError(
-                argument, got=str(share), needed="a share from 0 to less than 1", repair="0.01 is one in a hundred."
-            )
-    if valid + test >= 1:
-        raise RegardError(
-            "valid, test", got=f"{valid} and {test}", needed="less than 1 together", repair="Leave some pairs to train."
-        )
-
-
-def check_sizes(train: int, valid: int, test: int, *, held_out: int | None = None) -> None:
-    """Refuse parts that are empty, and more held out than the corpus can spare (`held_out`, None: no limit)."""
-    for argument, size in (("train", train), ("valid", valid), ("test", test)):
-        if size < 1:
-            raise RegardError(
-                argument, got=str(size), needed="at least one example", repair="Leave it out to get the usual number."
-            )
-    if held_out is not None and valid + test > held_out:
-        raise RegardError(
-            "valid, test",
-            got=f"{valid} and {test}",
-            needed=f"{held_out} examples or fewer together, so that enough are left to train on",
-            repair="Ask for fewer.",
-        )
-
-
-@dataclass(frozen=True)
-class Corpus:
-    """Pairs for training and validation.
-
-    name: of a built-in corpus, or of the file. test: what evaluation may look at once, if the corpus brings its own.
+        report: called with each line of text.
     """
 
-    name: str
-    train: Sequence[Pair | Example]
-    valid: Sequence[Pair | Example]
-    test: Sequence[Pair | Example] = ()
-
-    def __post_init__(self) -> None:
-        """Refuse a corpus that nothing can be learnt from."""
-        for part, pairs in (("train", self.train), ("valid", self.valid)):
-            if not pairs:
-                raise RegardError(
-                    part,
-                    got=f"no pairs in {self.name}",
-                    needed="at least one pair to train on and one to validate on",
-                    repair="Check the files, or give a larger share to validation.",
-                )
-
-    @classmethod
-    def of(cls, name: str, built_in: BuiltIn) -> Corpus:
-        """A built-in corpus."""
-        return cls(name, built_in.train, built_in.valid, built_in.test)
-
-    def fingerprint(self) -> str:
-        """A digest of the training pairs and the validation pairs: a resumed training must have the same of both."""
-        digest = hashlib.sha256()
-        for pairs in (self.train, self.valid):
-            digest.update(f"{len(pairs)}\n".encode())  # a pair that moves from one to the other changes the digest
-            for pair in pairs:
-                digest.update(f"{pair.source}\t{pair.target}\n".encode())
-        return digest.hexdigest()
-
-
-def learn_vocabularies(recipe: Recipe, train: Iterable[Pair | Example]) -> tuple[Vocabulary, Vocabulary]:
-    """The vocabularies of source and target, from training data only; one object where they are joint."""
-    data, pairs = recipe.data, list(train)
-    sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
-    try:
-        if recipe.model.joint:
-            joint = learn_vocabulary(data.source_unit, sources + targets, data.vocabulary_size)
-            return joint, joint
-        return learn_vocabulary(data.source_unit, sources, data.vocabulary_size), learn_vocabulary(
-            data.target_unit, targets, data.vocabulary_size
-        )
-    except VocabularySizeError as refusal:
-        raise refusal.about("vocabulary_size") from None
-
-
-TOLD = 5  # bad lines that are told one by one
-FLAGS = {"valid": "valid_share", "test": "test_share", "valid, test": "valid_share, test_share"}  # of `split`'s shares
-
-
-@dataclass(frozen=True)
-class Sources:
-    """Where pairs come from, by the names of the flags.
-
-    corpus: the name of a built-in one; language: of the corpus numbers. pairs: a tab-separated file; reverse: its
-    second column is the source. source, target: two parallel files. valid_pairs, or valid_source and valid_target:
-    files to validate on; without them valid_share and test_share of the pairs are held out. strict: refuse a bad line.
-    """
-
-    corpus: str | None = None
-    language: str | None = None
-    pairs: Path | None = None
-    reverse: bool = False
-    source: Path | None = None
-    target: Path | None = None
-    valid_pairs: Path | None = None
-    valid_source: Path | None = None
-    valid_target: Path | None = None
-    valid_share: float = 0.01
-    test_share: float = 0.01
-    strict: bool = False
-
-
-def read(sources: Sources, tell: Callable[[str], None] | None = None) -> Corpus:
-    """Read everything; `tell` gets a line for each of the first bad lines and a summary; without it, standard error."""
-    from regard.translation.corpora import built_in  # which make pairs of this file
-
-    check(sources)
-    if sources.corpus is not None:
-        options: dict[str, Any] = {} if sources.language is None else {"language": sources.language}
-        return Corpus.of(sources.corpus, built_in(sources.corpus, **options))
-    told = _Told(tell or _to_stderr)
-    pairs = _pairs(sources, told, sources.pairs, sources.source, sources.target)
-    name = (sources.pairs or sources.source or Path()).name
-    if sources.valid_pairs is None and sources.valid_source is None:
-        try:
-            parts = split(pairs, valid=sources.valid_share, test=sources.test_share)
-        except RegardError as refusal:
-            raise refusal.about(FLAGS.get(refusal.argument, refusal.argument)) from None
-        corpus = Corpus(name, parts.train, parts.valid, parts.test)
-    else:
-        train = tuple(pairs)
-        try:
-            valid = tuple(_pairs(sources, told, sources.valid_pairs, sources.valid_source, sources.valid_target))
-        except RegardError as refusal:  # of "pairs", or of "source, target"
-            raise refusal.about(", ".join(f"valid_{name}" for name in refusal.argument.split(", "))) from None
-        if not valid:
-            given = {name: getattr(sources, name) for name in ("valid_pairs", "valid_source", "valid_target")}
-            files = {name: str(path) for name, path in given.items() if path is not None}
-            got = f"no pairs in {' and '.join(files.values())}"
-            raise _refusal(", ".join(files), got, "at least one pair to validate on", "Check what is in there.")
-        corpus = Corpus(name, train, valid)
-    told.sum_up()
-    return corpus
-
-
-def check(sources: Sources) -> None:
-    """Refuse what does not go together before a file is opened."""
-    parallel = sources.source is not None or sources.target is not None
-    if (sources.corpus is not None) + (sources.pairs is not None) + parallel != 1:
-        is_none = sources.corpus is sources.pairs is None and not parallel
-        example = "For example: regard train --corpus dates --out model/"
-        got = "nothing to train on" if is_none else "several corpora"
-        raise _refusal("train", got, "--corpus, or --pairs, or --source and --target", example)
-    if sources.corpus is not None:
-        usual = Sources(corpus=sources.corpus, language=sources.language, strict=sources.strict)
-        for name in ("valid_pairs", "valid_source", "valid_target", "valid_share", "test_share"):
-            if getattr(sources, name) != getattr(usual, name):
-                needed = "pairs from files: a built-in corpus brings its own parts"
-                raise _refusal(name, f"the corpus {sources.corpus}", needed, "Leave it out.")
-    if sources.valid_pairs is not None or sources.valid_source is not None:
-        for name in ("valid_share", "test_share"):
-            if getattr(sources, name) != getattr(Sources, name):
-                raise _refusal(name, "files to validate on", "pairs to hold out from", "Leave it out.")
-    elif sources.valid_target is None and sources.valid_share == 0:
-        needed = "a share of the pairs, or files, to validate on"
-        raise _refusal("valid_share", "0", needed, "Leave it out, or add --valid-pairs.")
-    for one, other in (("source", "target"), ("valid_source", "valid_target")):
-        if (getattr(sources, one) is None) != (getattr(sources, other) is None):
-            lacking = one if getattr(sources, one) is None else other
-            both = f"both {_flag(one)} and {_flag(other)}"
-            raise _refusal(lacking, "none", both, f"Add {_flag(lacking)}.")
-    if sources.valid_pairs is not None and sources.valid_source is not None:
-        raise _refusal("valid_pairs", "--valid-source too", "one of them", "Leave one out.")
-    if sources.language is not None and sources.corpus != "numbers":
-        raise _refusal("language", sources.language, "the corpus numbers", "Leave it out.")
-    if sources.reverse and sources.pairs is None:
-        raise _refusal("reverse", "no --pairs", "a file of two columns", "Exchange --source and --target instead.")
-
-
-def _pairs(
-    sources: Sources, told: _Told, pairs: Path | None, source: Path | None, target: Path | None
-) -> Iterable[Pair]:
-    if pairs is not None:
-        return read_pairs(pairs, report=told, strict=sources.strict, reverse=sources.reverse)
-    assert source is not None
-    assert target is not None
-    return read_parallel(source, target, report=told, strict=sources.strict)
-
-
-class _Told:
-    """Tells of the first bad lines as they come, and of all of them at the end."""
-
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self.tell, self.all = tell, BadLines()
+    def __init__(self, report: Callable[[str], None]) -> None:
+        self.report, self.counts = report, BadLineCounts()
 
     def __call__(self, bad: BadLine) -> None:
-        self.all.add(bad)
-        if len(self.all) <= TOLD:
-            self.tell(f"skipped {bad}")
+        """Count a bad line, and report it if it is one of the first."""
+        self.counts.add(bad)
+        if len(self.counts) <= MAX_REPORTED:
+            self.report(f"skipped {bad}")
 
-    def sum_up(self) -> None:
-        if len(self.all) > TOLD:
-            self.tell(str(self.all))
-
-
-def _to_stderr(line: str) -> None:
-    print(f"regard: {line}", file=sys.stderr)
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
-
-
-def _refusal(argument: str, got: str, needed: str, repair: str) -> RegardError:
-    return RegardError(argument, got=got, needed=needed, repair=repair)
+    def summarise(self) -> None:
+        """Report the summary, if some bad lines were not reported."""
+        if len(self.counts) > MAX_REPORTED:
+            self.report(str(self.counts))

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from regard.errors import RegardError
 from regard.plots import canvas, curves, house_style, save_as
-from regard.translation.alignment import attention_on_spans
-from regard.translation.dataset import Example, Pair
+from regard.translation.alignment import corpus_span_attention
+from regard.translation.dataset import Pair
 from regard.translation.metrics import (
     LengthGroup,
     Metric,
     by_length,
     check_count,
     check_tokenizer,
-    exact_share,
-    measure,
+    exact_match,
+    score_systems,
 )
 from regard.translation.text import normalise
 from regard.translation.translator import BATCH_SIZE, Translation, Translator, perplexity
@@ -144,7 +144,7 @@ def _percent(share: float) -> str:
 
 def evaluate(
     systems: Mapping[str, Translator],
-    pairs: Sequence[Pair] | Sequence[Example],
+    pairs: Sequence[Pair],
     *,
     tokenize: str = "13a",
     beams: int = 5,
@@ -180,7 +180,7 @@ def evaluate(
     references = [normalise(pair.target) for pair in pairs]
     by_characters = next(iter(systems.values())).source_vocabulary.unit == "characters"
     unit = "characters" if by_characters else "words"  # one for all systems, so that their groups are the same
-    metrics = measure({name: trial.texts for name, trial in trials.items()}, references, tokenize=tokenize)
+    metrics = score_systems({name: trial.texts for name, trial in trials.items()}, references, tokenize=tokenize)
     return Comparison(
         tuple(trial.judged(pairs, references, metrics[name], tokenize, unit) for name, trial in trials.items())
     )
@@ -203,7 +203,7 @@ class _Trial:
 
     def judged(
         self,
-        pairs: Sequence[Pair] | Sequence[Example],
+        pairs: Sequence[Pair],
         references: Sequence[str],
         metrics: tuple[Metric, ...],
         tokenize: str,
@@ -212,24 +212,24 @@ class _Trial:
         sources = [one.source.text for one in self.said]
         given = self.translator.force(sources, references, batch_size=self.batch_size)
         lengths = [len(source) if unit == "characters" else len(source.split()) for source in sources]
-        examples = [pair for pair in pairs if isinstance(pair, Example)]
+        has_labels, has_spans = any(pair.label for pair in pairs), any(pair.spans for pair in pairs)
         return Evaluation(
             system=self.name,
             count=len(pairs),
             metrics=metrics,
             perplexity=perplexity(given),
-            exact=exact_share(self.texts, references),
+            exact=exact_match(self.texts, references),
             unfinished=sum(not one.finished for one in self.said),
             length_unit=unit,
             by_length=by_length(lengths, self.texts, references, tokenize=tokenize),
-            by_label=_by_label(examples, self.texts) if examples else (),
-            attention_on_span=attention_on_spans(given, examples) if examples else None,
+            by_label=_by_label(pairs, self.texts) if has_labels else (),
+            attention_on_span=corpus_span_attention(given, pairs) if has_spans else None,
             seconds=self.seconds,
             settings=self.settings,
         )
 
 
-def _by_label(examples: Sequence[Example], said: Sequence[str]) -> tuple[LabelGroup, ...]:
+def _by_label(examples: Sequence[Pair], said: Sequence[str]) -> tuple[LabelGroup, ...]:
     right: dict[str, list[bool]] = {}
     for example, text in zip(examples, said, strict=True):
         right.setdefault(example.label, []).append(text == example.target)

@@ -7,23 +7,24 @@ from typing import Any
 from regard.errors import RegardError
 from regard.translation.extras import extra
 
-# Those of sacrebleu that need neither a download nor a further library.
 TOKENIZERS = ("13a", "intl", "char", "zh", "none")
+"""Those of sacrebleu that need neither a download nor another library."""
 RESAMPLES = 1000
-# sacrebleu holds every resample at once, about 80 kB for each pair: so many take 2.4 GB.
-MOST_PAIRS = 30_000
+MAX_PAIRS = 30_000
+"""sacrebleu holds all resamples at once, about 80 kB for each pair: these take 2.4 GB."""
 
 
 @dataclass(frozen=True)
 class Metric:
     """One score of one system.
 
-    name: "BLEU" or "chrF2".
-    score: from 0 to 100, of the whole corpus.
-    mean: over resampled corpora.
-    half_width: of the 95% interval around the mean.
-    p_value: that a system no better or worse than the first would differ from it as much; None for the first.
-    signature: sacrebleu's, with which others can repeat the measurement.
+    Attributes:
+        name: "BLEU" or "chrF2".
+        score: from 0 to 100, of the whole corpus.
+        mean: over resampled corpora.
+        half_width: of the 95% interval around the mean.
+        p_value: of the paired bootstrap test against the first system; None for the first.
+        signature: sacrebleu's, with which others can repeat the measurement.
     """
 
     name: str
@@ -34,24 +35,30 @@ class Metric:
     signature: str
 
     def __str__(self) -> str:
-        """As a report prints it."""
+        """Return the score with its interval, as a report prints it."""
         compared = "" if self.p_value is None else f", p = {self.p_value:.4f}"
         low, high = self.mean - self.half_width, self.mean + self.half_width
         return f"{self.score:.2f} (95%: {low:.2f} to {high:.2f}{compared})"
 
 
-def measure(
+def score_systems(
     systems: Mapping[str, Sequence[str]], references: Sequence[str], *, tokenize: str = "13a"
 ) -> dict[str, tuple[Metric, ...]]:
-    """BLEU and chrF of every system; those after the first are compared with it by a paired bootstrap.
+    """Return BLEU and chrF of every system; those after the first are compared with it by a paired bootstrap.
 
-    All systems are resampled alike, 1,000 times, from sacrebleu's own seed (the signature tells it).
+    All systems are resampled alike, 1,000 times, with sacrebleu's own seed, which is in the signature.
 
     Args:
         systems: by name, the translations of each.
         references: one for each translation.
         tokenize: how BLEU cuts words: "13a" (sacrebleu's default), "intl", "char", "zh", or "none" for text that
             is tokenised already.
+
+    Returns:
+        The metrics of each system, by name.
+
+    Raises:
+        RegardError: if the tokenizer is unknown, or there are too many pairs or other numbers of translations.
     """
     check_tokenizer(tokenize)
     check_count(len(references))
@@ -59,7 +66,7 @@ def measure(
     sacrebleu = extra("sacrebleu", "evaluate")
     paired = extra("sacrebleu.significance", "evaluate").PairedTest
     metrics = {"BLEU": sacrebleu.BLEU(tokenize=tokenize, force=True), "chrF": sacrebleu.CHRF()}
-    numbered = [(str(number), list(said)) for number, said in enumerate(systems.values())]
+    numbered = [(str(number), list(translations)) for number, translations in enumerate(systems.values())]
     signatures, results = paired(numbered, metrics, [list(references)], "bs", RESAMPLES)()
     return {
         system: tuple(
@@ -69,19 +76,19 @@ def measure(
     }
 
 
-def short_bleu(said: Sequence[str], references: Sequence[str], tokenize: str) -> float:
-    """BLEU of a few sentences, which may all be shorter than four words: of the orders that occur."""
+def effective_bleu(translations: Sequence[str], references: Sequence[str], tokenize: str) -> float:
+    """Return BLEU over the n-gram orders that occur, for few sentences that may all be shorter than four words."""
     bleu = extra("sacrebleu", "evaluate").BLEU(tokenize=tokenize, force=True, effective_order=True)
-    return _number(bleu.corpus_score(list(said), [list(references)]).score)
+    return _number(bleu.corpus_score(list(translations), [list(references)]).score)
 
 
 def looks_tokenised(references: Sequence[str]) -> bool:
-    """Whether most sentences end with a full stop that stands alone, as tokenisers leave it."""
+    """Return whether most sentences end with a separate full stop, as tokenisers write it."""
     return sum(reference.endswith(" .") for reference in references) > len(references) / 2
 
 
 def check_tokenizer(tokenize: str) -> None:
-    """Refuse what sacrebleu could not do at once."""
+    """Raise unless sacrebleu has the tokenizer and can use it without a download."""
     if tokenize not in TOKENIZERS:
         raise RegardError(
             "tokenize",
@@ -95,47 +102,52 @@ def _metric(name: str, result: Any, first: Any, signature: str) -> Metric:
     score, mean, half_width = _number(result.score), _number(result.mean), float(result.ci)
     p_value = None if result.p_value is None else float(result.p_value)
     if p_value is not None and (result.score, result.mean, result.ci) == (first.score, first.mean, first.ci):
-        p_value = 1.0  # sacrebleu counts resamples that differ MORE than the systems do: of equal systems none
+        # sacrebleu counts resamples that differ more than the systems do; for equal systems there are none.
+        p_value = 1.0
     return Metric(name, score, mean, half_width, p_value, signature)
 
 
 def _number(score: float) -> float:
-    """sacrebleu's sums of logarithms end a hair above 100."""
+    """Return the score as a float; sums of logarithms can exceed 100 by their rounding."""
     return min(float(score), 100.0)
 
 
 def check_count(pairs: int) -> None:
-    """Refuse no pairs at all, and more than can be resampled."""
-    if not 1 <= pairs <= MOST_PAIRS:
+    """Raise if there are no pairs, or more than can be resampled in memory."""
+    if not 1 <= pairs <= MAX_PAIRS:
         raise RegardError(
             "pairs",
             got=f"{pairs} pairs of sentences",
-            needed=f"1 to {MOST_PAIRS}, as many as a bootstrap holds in memory",
+            needed=f"1 to {MAX_PAIRS}, as many as a bootstrap holds in memory",
             repair="Check the file, or evaluate a part of it.",
         )
 
 
 def _check_lengths(systems: Mapping[str, Sequence[str]], references: Sequence[str]) -> None:
-    for name, said in systems.items():
-        if len(said) != len(references):
+    for name, translations in systems.items():
+        if len(translations) != len(references):
             raise RegardError(
                 "systems",
-                got=f"{len(said)} translations of {name} for {len(references)} references",
+                got=f"{len(translations)} translations of {name} for {len(references)} references",
                 needed="one translation for each reference",
                 repair="Translate every sentence once.",
             )
 
 
-STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
-MOST_GROUPS = 12
+GROUP_WIDTHS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+MAX_GROUPS = 12
 
 
 @dataclass(frozen=True)
 class LengthGroup:
-    """The sentences whose length lies from `first` to `last`, both included.
+    """The sentences whose length is from `first` to `last`.
 
-    bleu: of these sentences alone, of the n-gram orders that occur in them (sacrebleu's effective order).
-    exact: the share that is the reference to the letter.
+    Attributes:
+        first: the smallest length.
+        last: the largest length.
+        count: number of sentences.
+        bleu: of these sentences, over the n-gram orders that occur in them (sacrebleu's effective order).
+        exact: the share of translations that equal the reference.
     """
 
     first: int
@@ -151,39 +163,48 @@ class LengthGroup:
 
 
 def by_length(
-    lengths: Sequence[int], said: Sequence[str], references: Sequence[str], *, tokenize: str = "13a"
+    lengths: Sequence[int], translations: Sequence[str], references: Sequence[str], *, tokenize: str = "13a"
 ) -> tuple[LengthGroup, ...]:
-    """Groups of equal width, at most twelve, short sentences first; groups without a sentence are left out.
+    """Return quality by length, in at most twelve groups of equal width, as in figure 2 of arXiv 1409.0473.
 
-    lengths: of each source; an empty one counts as of length 1.
+    Args:
+        lengths: of each source; an empty one counts as length 1.
+        translations: the translations.
+        references: one for each translation.
+        tokenize: see `score_systems`.
+
+    Returns:
+        The groups that have sentences, short ones first.
     """
     groups: dict[int, list[int]] = {}
     width = _width(max(lengths, default=1))
     for row, length in enumerate(lengths):
         groups.setdefault((max(length, 1) - 1) // width, []).append(row)
-    return tuple(_group(number, width, rows, said, references, tokenize) for number, rows in sorted(groups.items()))
+    return tuple(
+        _group(number, width, rows, translations, references, tokenize) for number, rows in sorted(groups.items())
+    )
 
 
 def _group(
-    number: int, width: int, rows: list[int], said: Sequence[str], references: Sequence[str], tokenize: str
+    number: int, width: int, rows: list[int], translations: Sequence[str], references: Sequence[str], tokenize: str
 ) -> LengthGroup:
-    ours, theirs = [said[row] for row in rows], [references[row] for row in rows]
+    ours, theirs = [translations[row] for row in rows], [references[row] for row in rows]
     return LengthGroup(
         first=number * width + 1,
         last=(number + 1) * width,
         count=len(rows),
-        bleu=short_bleu(ours, theirs, tokenize),
-        exact=exact_share(ours, theirs),
+        bleu=effective_bleu(ours, theirs, tokenize),
+        exact=exact_match(ours, theirs),
     )
 
 
-def exact_share(said: Sequence[str], references: Sequence[str]) -> float:
-    """The share of translations that are the reference to the letter."""
-    return sum(ours == theirs for ours, theirs in zip(said, references, strict=True)) / len(references)
+def exact_match(translations: Sequence[str], references: Sequence[str]) -> float:
+    """Return the share of translations that equal the reference."""
+    return sum(ours == theirs for ours, theirs in zip(translations, references, strict=True)) / len(references)
 
 
 def _width(longest: int) -> int:
-    for width in STEPS:
-        if longest <= width * MOST_GROUPS:
+    for width in GROUP_WIDTHS:
+        if longest <= width * MAX_GROUPS:
             return width
-    return -(-longest // MOST_GROUPS)
+    return -(-longest // MAX_GROUPS)

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 from regard.errors import RegardError
 from regard.plots import canvas, curves, house_style, save_as
 from regard.plots.look import COLOURS
-from regard.translation.alignment import draw
+from regard.translation.alignment import save_alignment
 from regard.translation.checkpoint import open_in_place, open_new, writing_file
 from regard.translation.text import read_regular
 from regard.translation.translator import Translation
@@ -312,7 +312,7 @@ def save_sample_alignment(sample: Translation, epoch: int, folder: Path) -> None
         return
     path = folder / f"alignment-{epoch:04d}.svg"
     with writing_file(path):
-        draw(found, path)
+        save_alignment(found, path)
 
 
 def _format_axes(axes: Axes, name: str, epochs: int) -> None:

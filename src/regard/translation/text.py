@@ -69,28 +69,28 @@ def _check_unicode(text: str) -> None:
 
 BOM = b"\xef\xbb\xbf"
 GZIP = b"\x1f\x8b"
-LOOKED_AT = 4096  # bytes at the beginning in which a file that is no text gives itself away
-MOST_BYTES = 1 << 18  # of one line; what is beyond is passed over, so that memory does not grow with it
+BINARY_CHECK_BYTES = 4096  # bytes at the beginning in which a file that is no text gives itself away
+MAX_LINE_BYTES = 1 << 18  # of one line; what is beyond is passed over, so that memory does not grow with it
 
 
 def read_lines(argument: str, path: str | PathLike[str]) -> Iterator[bytes]:
-    """Each line without its end, in bytes, cut off after `MOST_BYTES`.
+    """Each line without its end, in bytes, cut off after `MAX_LINE_BYTES`.
 
     argument: what an error of the file is about. Content decides whether the file is gzipped, not its name. Lines end
     with a line feed, with or without a carriage return before it; a byte order mark at the beginning is left out.
     """
     with _explained(argument, path), _opened(path) as file:
         number = 0
-        while line := file.readline(MOST_BYTES):
+        while line := file.readline(MAX_LINE_BYTES):
             number += 1
             rest = line
-            while not rest.endswith(b"\n") and (rest := file.readline(MOST_BYTES)):
+            while not rest.endswith(b"\n") and (rest := file.readline(MAX_LINE_BYTES)):
                 pass
-            line = without_end(argument, path, number, line)
+            line = strip_newline(argument, path, number, line)
             yield line.removeprefix(BOM) if number == 1 else line
 
 
-def without_end(argument: str, path: str | PathLike[str], number: int, line: bytes) -> bytes:
+def strip_newline(argument: str, path: str | PathLike[str], number: int, line: bytes) -> bytes:
     """The line without its end; refuse a whole file as its first line, because carriage returns alone end its lines.
 
     argument: what the error is about. number: of the line.
@@ -112,7 +112,7 @@ def _opened(path: str | PathLike[str]) -> Generator[BufferedReader | gzip.GzipFi
     with Path(path).open("rb") as plain:
         packed = plain.peek(len(GZIP)).startswith(GZIP)
         with gzip.GzipFile(fileobj=plain) if packed else plain as file:
-            if b"\0" in file.peek(LOOKED_AT)[:LOOKED_AT]:
+            if b"\0" in file.peek(BINARY_CHECK_BYTES)[:BINARY_CHECK_BYTES]:
                 raise UnicodeError("bytes that are no text")
             yield file
 

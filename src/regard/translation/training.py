@@ -273,7 +273,7 @@ class Trainer:
     Raises:
         RegardError: If the recipe and the device or the corpus do not go together, or the model is too large.
 
-    Example:
+    Pair:
         with Trainer(recipe, corpus) as trainer:
             for epoch in range(recipe.training.epochs):
                 for update in trainer.updates():

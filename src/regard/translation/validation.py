@@ -7,10 +7,10 @@ import torch
 from torch.nn import functional
 
 from regard.errors import RegardError
-from regard.translation.alignment import flatness
+from regard.translation.alignment import normalized_entropy
 from regard.translation.batching import make_batch, plan_batches
-from regard.translation.dataset import Example, Pair
-from regard.translation.metrics import exact_share, short_bleu
+from regard.translation.dataset import Pair
+from regard.translation.metrics import effective_bleu, exact_match
 from regard.translation.model_folder import TrainedModel
 from regard.translation.search import length_penalty
 from regard.translation.text import normalise
@@ -66,7 +66,7 @@ VALIDATION_BATCH = {"cpu": 64, "cuda": 512}  # sentences
 SCORED_TOKENS = 4096  # of a batch whose targets are only scored
 
 
-def validate(model: TrainedModel, pairs: Sequence[Pair | Example], tokenize: str) -> Validation:
+def validate(model: TrainedModel, pairs: Sequence[Pair], tokenize: str) -> Validation:
     """Translate validation pairs by greedy search and score their targets.
 
     Args:
@@ -85,23 +85,24 @@ def validate(model: TrainedModel, pairs: Sequence[Pair | Example], tokenize: str
     found = _translate(model, pairs, beams=1, nbest=1)
     targets = [normalise(pair.target) for pair in pairs]
     texts = [one.text for one in found]
-    flat = [flatness(one.weights) for one in found[:SAMPLE_PAIRS] if one.weights is not None and len(one.weights)]
+    weights = [one.weights for one in found[:SAMPLE_PAIRS] if one.weights is not None and len(one.weights)]
+    flat = [normalized_entropy(table) for table in weights]
     return Validation(
-        bleu=short_bleu(texts, targets, tokenize),
-        exact=100 * exact_share(texts, targets),
+        bleu=effective_bleu(texts, targets, tokenize),
+        exact=100 * exact_match(texts, targets),
         loss=loss,
         flatness=sum(flat) / len(flat) if flat else None,
         sample=sample_translation(model, pairs),
     )
 
 
-def sample_translation(model: TrainedModel, pairs: Sequence[Pair | Example]) -> Translation:
+def sample_translation(model: TrainedModel, pairs: Sequence[Pair]) -> Translation:
     """Return the longest of the first validation pairs as the model sees it."""
     longest = max(pairs[:SAMPLE_PAIRS], key=lambda pair: len(pair.source))
     return Translator([model]).force([longest.source], [longest.target])[0]
 
 
-def best_length_penalty(model: TrainedModel, pairs: Sequence[Pair | Example], tokenize: str, beams: int = 5) -> float:
+def best_length_penalty(model: TrainedModel, pairs: Sequence[Pair], tokenize: str, beams: int = 5) -> float:
     """Return the strength whose ranking of the n best translations has the highest BLEU; the lowest of equals."""
     found = _translate(model, pairs, beams=beams, nbest=beams)
     targets = [normalise(pair.target) for pair in pairs]
@@ -109,11 +110,11 @@ def best_length_penalty(model: TrainedModel, pairs: Sequence[Pair | Example], to
     def ranked(strength: float) -> list[str]:
         return [_best(one, strength).text for one in found]
 
-    return max(STRENGTHS, key=lambda strength: (short_bleu(ranked(strength), targets, tokenize), -strength))
+    return max(STRENGTHS, key=lambda strength: (effective_bleu(ranked(strength), targets, tokenize), -strength))
 
 
 @torch.inference_mode()
-def cross_entropy(model: TrainedModel, pairs: Sequence[Pair | Example]) -> float:
+def cross_entropy(model: TrainedModel, pairs: Sequence[Pair]) -> float:
     """Return the mean of -log p over the target tokens, END included, in nats."""
     device = next(model.model.parameters()).device
     sources = model.source_vocabulary.encode_all([pair.source for pair in pairs])
@@ -137,7 +138,7 @@ def _best(one: Translation, strength: float) -> Translation:
     return max((one, *one.others), key=rank)
 
 
-def _translate(model: TrainedModel, pairs: Sequence[Pair | Example], beams: int, nbest: int) -> list[Translation]:
+def _translate(model: TrainedModel, pairs: Sequence[Pair], beams: int, nbest: int) -> list[Translation]:
     device = next(model.model.parameters()).device
     batch_size = VALIDATION_BATCH.get(device.type, VALIDATION_BATCH["cpu"])
     sources = [pair.source for pair in pairs]

@@ -169,7 +169,7 @@ def bottleneck_(station):
         "kept": str(kept[-1]["by_length"][-1]["count"]),
     }
     for place, way in ((2, "none"), (3, "additive")):
-        trainer = Trainer(preset("lists").with_flags({"attention": way}), Corpus.of("lists", made))
+        trainer = Trainer(preset("lists").with_flags({"attention": way}), made)
         facts[way] = in_percent(sum(row[place] == row[1] for row in rows), len(rows))
         facts[f"{way}.parameters"] = f"{trainer.parameter_count:,}"
     return facts

@@ -10,8 +10,8 @@ from tests.refuses import refuses
 from tests.translation.corpora.truth import check, said
 
 from regard.translation.corpora import dates
-from regard.translation.corpora.dates import LOCALES, check_readings, forms
-from regard.translation.dataset import Example
+from regard.translation.corpora.dates import LOCALES, check_unambiguous, forms
+from regard.translation.dataset import Pair
 from regard.translation.text import normalise
 
 DAYS = [date(2000, 1, 1) + timedelta(5 * number) for number in range(74)]
@@ -131,10 +131,10 @@ def test_two_readings_are_refused(locales):
 
 
 def test_two_readings_in_the_examples_are_refused():
-    once, again = Example("May 1", "2000-05-01", (), "a"), Example("May. 1", "2000-01-05", (), "b")
+    once, again = Pair("May 1", "2000-05-01", (), "a"), Pair("May. 1", "2000-01-05", (), "b")
     with refuses("locales", "'May 1', 2000-05-01 in a", "'May. 1', 2000-01-05 in b"):
-        check_readings([once, again])
-    check_readings([once, once])
+        check_unambiguous([once, again])
+    check_unambiguous([once, once])
 
 
 def test_months_without_names_are_refused():

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regard.translation.alignment import attention_on_spans
+from regard.translation.alignment import corpus_span_attention
 from regard.translation.checkpoint import load as load_checkpoint
-from regard.translation.dataset import Corpus, Example
+from regard.translation.dataset import Corpus, Pair
 from regard.translation.recipe import Recipe
 from regard.translation.training import Trainer
 from regard.translation.translator import Translation, Translator
@@ -39,7 +39,7 @@ class Looks:
     def __init__(self, recipe: Recipe, corpus: Corpus) -> None:
         self.trainer = Trainer(recipe, corpus)
         self.has_attention = recipe.model.attention != "none"
-        examples = [pair for pair in corpus.valid if isinstance(pair, Example)]
+        examples = [pair for pair in corpus.valid if isinstance(pair, Pair)]
         self.shown = _one_of_each(examples)
         self.pairs = [*self.shown, *(pair for pair in examples if pair not in self.shown)][:JUDGED]
 
@@ -73,7 +73,7 @@ class Looks:
             return Frame(update, loss, None, ())
         translator = Translator([self.trainer.snapshot(averaged=False)])
         seen = translator.force([pair.source for pair in self.pairs], [pair.target for pair in self.pairs])
-        share = attention_on_spans(seen, self.pairs)
+        share = corpus_span_attention(seen, self.pairs)
         shown = tuple(_rounded(one) for one in seen[: len(self.shown)])
         return Frame(update, loss, None if share is None else round(share, DIGITS), shown)
 
@@ -85,7 +85,7 @@ def _rounded(one: Translation) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(round(weight, DIGITS) for weight in row) for row in alignment.weights.tolist())
 
 
-def _one_of_each(examples: Sequence[Example]) -> list[Example]:
+def _one_of_each(examples: Sequence[Pair]) -> list[Pair]:
     """A sentence of each language shown, as far as the corpus has them; else its first ones."""
     of_language = {label: [pair for pair in examples if pair.label == label] for label in LANGUAGES}
     return [pairs[0] for pairs in of_language.values() if pairs] or list(examples[:2])

@@ -16,8 +16,7 @@ from regard.studio.models.cache import Cache
 from regard.studio.models.frames import Frame, Looks
 from regard.studio.models.wanted import CORPUS, Wanted
 from regard.translation.checkpoint import FolderLockedError
-from regard.translation.corpora import built_in
-from regard.translation.dataset import Corpus
+from regard.translation.corpora import built_in_corpus
 from regard.translation.monitoring import EpochEnded, Event, Started, TrainingProgress, TrainingResult
 from regard.translation.training import STATE, train
 
@@ -27,7 +26,7 @@ POLITE = 10  # how far this process steps back behind others
 
 def learn(wanted: Wanted, cache: Cache, tell: Tell) -> None:
     """Train the model into the cache; go on where an earlier process was stopped."""
-    corpus = Corpus.of(CORPUS, built_in(CORPUS, **wanted.options))
+    corpus = built_in_corpus(CORPUS, **wanted.options)
     looks = Looks(wanted.recipe, corpus)
     teller = _Teller(cache.part(wanted), looks, tell)
     tell({"kind": "sentences", "sentences": looks.sentences()})

@@ -7,25 +7,29 @@ from regard.errors import RegardError
 from regard.translation.corpora.dates import dates
 from regard.translation.corpora.lists import lists
 from regard.translation.corpora.numbers import numbers
-from regard.translation.dataset import BuiltIn, Example, Span
+from regard.translation.dataset import Corpus, Pair, Span
 
-__all__ = ["BuiltIn", "Example", "Span", "built_in", "dates", "lists", "names", "numbers"]
+__all__ = ["Corpus", "Pair", "Span", "built_in_corpus", "dates", "lists", "numbers"]
 
-_MAKERS: dict[str, Callable[..., BuiltIn]] = {"dates": dates, "numbers": numbers, "lists": lists}
-
-
-def names() -> tuple[str, ...]:
-    """The names of the built-in corpora."""
-    return tuple(_MAKERS)
+_MAKERS: dict[str, Callable[..., Corpus]] = {"dates": dates, "numbers": numbers, "lists": lists}
 
 
-def built_in(name: str, *, seed: int = 0, **options: object) -> BuiltIn:
+def built_in_corpus(name: str, *, seed: int = 0, **options: object) -> Corpus:
     """Make a built-in corpus; the same name, seed and options make the same corpus.
 
-    options: those of the corpus's own function: `train`, `valid` and `test` for every one, `locales` of dates,
-    `language` of numbers, `longest` and `largest` of lists.
+    Args:
+        name: "dates", "numbers" or "lists".
+        seed: of the random draws.
+        **options: arguments of the corpus's own function: `train`, `valid` and `test` for each, `locales` of dates,
+            `language` of numbers, `longest` and `largest` of lists.
 
-    >>> built_in("lists", train=24, valid=12, test=12, longest=2, seed=1).test[0].label in ("1", "2")
+    Returns:
+        The corpus.
+
+    Raises:
+        RegardError: if there is no such corpus or option.
+
+    >>> built_in_corpus("lists", train=24, valid=12, test=12, longest=2, seed=1).test[0].label in ("1", "2")
     True
     """
     if name not in _MAKERS:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from unicodedata import normalize
 
 from regard.errors import RegardError
-from regard.translation.dataset import BuiltIn, Example, Span, check_sizes
+from regard.translation.dataset import Corpus, Pair, Span, check_sizes
 from regard.translation.extras import extra
 
 STYLES = ("full", "long")
@@ -106,7 +106,7 @@ def dates(
     valid: int = 1_000,
     test: int = 2_000,
     locales: Sequence[str] = LOCALES,
-) -> BuiltIn:
+) -> Corpus:
     """Make days of 1900 to 2099 in babel's full and long styles, every style of every locale as often as the others.
 
     "5. Oktober 2010" becomes "2010-10-05"; characters are the units of both sides, and the label is the locale. A day
@@ -114,28 +114,27 @@ def dates(
     """
     kinds = forms(tuple(locales))
     days = [FIRST + timedelta(number) for number in range((LAST - FIRST).days + 1)]
-    check_sizes(train, valid, test, held_out=len(days) // 2)
+    check_sizes(train, valid, test, max_held_out=len(days) // 2)
     if not kinds:
         raise RegardError("locales", got="none", needed="at least one locale", repair='For example ("en", "de").')
     leap_year = [day for day in days if day.year == LEAP]
-    check_readings(_example(form, day) for form in kinds for day in leap_year)
+    check_unambiguous(_example(form, day) for form in kinds for day in leap_year)
     random = Random(f"dates {seed}")
     random.shuffle(days)
     held_out = valid + test
-    corpus = BuiltIn(
+    corpus = Corpus(
+        "dates",
         train=_part(random, days[held_out:], kinds, train),
         valid=_part(random, days[test:held_out], kinds, valid),
         test=_part(random, days[:test], kinds, test),
-        source_unit="characters",
-        target_unit="characters",
     )
-    check_readings((*corpus.train, *corpus.valid, *corpus.test))
+    check_unambiguous((*corpus.train, *corpus.valid, *corpus.test))
     return corpus
 
 
-def check_readings(examples: Iterable[Example]) -> None:
+def check_unambiguous(examples: Iterable[Pair]) -> None:
     """Refuse a text that means two days, or would if its commas and full stops were left out."""
-    read: dict[str, Example] = {}
+    read: dict[str, Pair] = {}
     for example in examples:
         other = read.setdefault(example.source.translate(PUNCTUATION), example)
         if other.target != example.target:
@@ -148,14 +147,14 @@ def check_readings(examples: Iterable[Example]) -> None:
             )
 
 
-def _part(random: Random, days: list[date], kinds: list[Form], count: int) -> tuple[Example, ...]:
+def _part(random: Random, days: list[date], kinds: list[Form], count: int) -> tuple[Pair, ...]:
     """As many days in as many forms; each day comes once before any comes twice."""
     chosen = [_example(kinds[number % len(kinds)], days[number % len(days)]) for number in range(count)]
     random.shuffle(chosen)
     return tuple(chosen)
 
 
-def _example(form: Form, day: date) -> Example:
+def _example(form: Form, day: date) -> Pair:
     text, places = form.write(day)
     spans = tuple(Span(target, (places[field],)) for field, target in ISO_PLACES.items())
-    return Example(text, day.isoformat(), spans, label=form.locale)
+    return Pair(text, day.isoformat(), spans, label=form.locale)

@@ -7,7 +7,7 @@ from random import Random
 from typing import Literal, NamedTuple
 
 from regard.errors import RegardError
-from regard.translation.dataset import BuiltIn, Example, Span, check_sizes
+from regard.translation.dataset import Corpus, Pair, Span, check_sizes
 from regard.translation.extras import extra
 
 TEENS = ("ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen")
@@ -188,7 +188,7 @@ def _said(number: int, language: Language) -> str:
 
 
 ALWAYS = 100  # numbers below it are in the training data: some of their words are nowhere else
-MOST_HELD_OUT = 10_000
+MAX_HELD_OUT = 10_000
 DIGITS = {3: 1, 4: 3, 5: 4, 6: 4}  # how often a number has so many; there are only 900 of three to be held out
 
 
@@ -199,13 +199,13 @@ def numbers(
     valid: int = 1_000,
     test: int = 2_000,
     language: Language = "de",
-) -> BuiltIn:
+) -> Corpus:
     """Make numbers from 0 to 999,999, long ones more often.
 
     "einundzwanzigtausend" becomes "twenty-one thousand"; the units are characters of the source and words of the
     target, and the label is the number of digits. A number belongs to one part; those below 100 belong to train.
     """
-    check_sizes(train, valid, test, held_out=MOST_HELD_OUT)
+    check_sizes(train, valid, test, max_held_out=MAX_HELD_OUT)
     if language not in PARTS:
         raise RegardError(
             "language",
@@ -224,7 +224,7 @@ def numbers(
             trains.append(number)
     random.shuffle(trains)
     parts = (tuple(_example(number, language) for number in part) for part in (trains, valids, tests))
-    return BuiltIn(*parts, source_unit="characters", target_unit="words")
+    return Corpus("numbers", *parts)
 
 
 def _held_out(random: Random, count: int, held_out: set[int]) -> list[int]:
@@ -243,7 +243,7 @@ def _draw(random: Random) -> int:
     return random.randrange(10 ** (digits - 1), 10**digits)
 
 
-def _example(number: int, language: Language) -> Example:
+def _example(number: int, language: Language) -> Pair:
     source, target = PARTS[language](number), english_parts(number)
     places = [(part, place) for part, place in zip(source, _places(source), strict=True) if part.says]
     spans = tuple(
@@ -251,7 +251,7 @@ def _example(number: int, language: Language) -> Example:
         for part, place in zip(target, _places(target), strict=True)
         if part.says
     )
-    return Example(_text(source), _text(target), spans, label=str(len(str(number))))
+    return Pair(_text(source), _text(target), spans, label=str(len(str(number))))
 
 
 def _places(parts: list[Part]) -> list[tuple[int, int]]:
