@@ -12,12 +12,12 @@ from regard.translation.recipe import (
     Data,
     Recipe,
     Training,
-    begin_from,
-    choose_recipe,
-    fine_tuned,
-    load_beginning,
+    for_fine_tuning,
+    load_init,
     preset,
+    resolve_recipe,
     table_of,
+    with_recipe_dropout,
 )
 
 
@@ -120,40 +120,40 @@ def test_flags_go_before_the_file_and_the_file_before_the_base(tmp_path):
     file = tmp_path / "recipe.toml"
     file.write_text("[training]\nepochs = 3\nwarmup = 4\n", encoding="utf-8")
     base = Recipe().with_flags({"epochs": 2, "warmup": 2, "hidden": 9})
-    chosen = choose_recipe(base, file, {"epochs": 5})
+    chosen = resolve_recipe(base, file, {"epochs": 5})
     assert (chosen.training.epochs, chosen.training.warmup, chosen.model.hidden) == (5, 4, 9)
-    assert choose_recipe(base, None, {}) == base
+    assert resolve_recipe(base, None, {}) == base
 
 
 def test_a_file_and_flags_are_judged_together(tmp_path):
     file = tmp_path / "recipe.toml"
     file.write_text("[model]\nheads = 3\n", encoding="utf-8")
     with refuses("heads", "divisor", "hidden"):
-        choose_recipe(Recipe(), file, {})
-    assert choose_recipe(Recipe(), file, {"hidden": 9}).model.heads == 3
+        resolve_recipe(Recipe(), file, {})
+    assert resolve_recipe(Recipe(), file, {"hidden": 9}).model.heads == 3
     file.write_text("model = 3\n", encoding="utf-8")
     with refuses("recipe", "model", "table"):
-        choose_recipe(Recipe(), file, {"hidden": 9})
+        resolve_recipe(Recipe(), file, {"hidden": 9})
 
 
 def test_a_fine_tuned_model_keeps_sizes_and_units():
     init = random_model()
-    recipe = fine_tuned(Recipe().with_flags({"bpe_dropout": 0.1, "epochs": 3}), init)
+    recipe = for_fine_tuning(Recipe().with_flags({"bpe_dropout": 0.1, "epochs": 3}), init)
     assert recipe.model == init.model.architecture
     assert (recipe.data.source_unit, recipe.data.bpe_dropout, recipe.training.epochs) == ("characters", 0.0, 3)
-    assert begin_from("model", recipe, init) is init
+    assert with_recipe_dropout("model", recipe, init) is init
 
 
 def test_its_dropout_may_change_and_nothing_else():
     init = random_model()
-    recipe = fine_tuned(Recipe(), init)
-    begun = begin_from("model", recipe.with_flags({"state_dropout": 0.5}), init)
+    recipe = for_fine_tuning(Recipe(), init)
+    begun = with_recipe_dropout("model", recipe.with_flags({"state_dropout": 0.5}), init)
     assert begun.model.state_dropout.p == begun.model.encoder.dropout.p == 0.5
     assert weights_digest(begun.model) == weights_digest(init.model)
     for flags in ({"hidden": 24}, {"attention": "dot"}, {"source_unit": "words"}, {"unit": "lstm"}):
         (name, value), *_ = flags.items()
         with refuses(name, f"{value}, where --init model has", "Leave it out"):
-            begin_from("model", recipe.with_flags(flags), init)
+            with_recipe_dropout("model", recipe.with_flags(flags), init)
 
 
 def test_the_fingerprint_is_that_of_the_weights():
@@ -166,6 +166,6 @@ def test_the_fingerprint_is_that_of_the_weights():
 
 def test_a_folder_without_a_model_is_about_init(tmp_path):
     with refuses("init", "model.json"):
-        load_beginning(tmp_path)
+        load_init(tmp_path)
     save_model(tmp_path, random_model())
-    assert weights_digest(load_beginning(tmp_path).model) == weights_digest(random_model().model)
+    assert weights_digest(load_init(tmp_path).model) == weights_digest(random_model().model)

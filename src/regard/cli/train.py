@@ -29,11 +29,11 @@ from regard.translation.recipe import (
     Data,
     Recipe,
     Training,
-    begin_from,
-    choose_recipe,
-    fine_tuned,
-    load_beginning,
+    for_fine_tuning,
+    load_init,
     preset,
+    resolve_recipe,
+    with_recipe_dropout,
 )
 from regard.translation.training import STATE
 from regard.translation.training import train as train_model
@@ -166,12 +166,12 @@ def run(options: TrainOptions, on_event: Listener | None = None) -> TrainOutcome
         repair = "Leave it out for all cores."
         torch.set_num_threads(whole_number("threads", options.threads, 1, MAX_THREADS, repair))
     base = _default_recipe(options.corpus.corpus)
-    init = None if options.init is None else load_beginning(options.init)
+    init = None if options.init is None else load_init(options.init)
     if init is not None:
-        base = fine_tuned(base, init)
-    recipe = choose_recipe(base, options.recipe, options.flags)
+        base = for_fine_tuning(base, init)
+    recipe = resolve_recipe(base, options.recipe, options.flags)
     if init is not None and options.init is not None:
-        init = begin_from(options.init, recipe, init)
+        init = with_recipe_dropout(options.init, recipe, init)
     corpus = read_corpus(options.corpus, options.held_out, print_to_stderr if is_main() else lambda line: None)
     test = options.out / TEST if options.corpus.corpus is None and corpus.test else None
 

@@ -35,10 +35,17 @@ MAX_BYTES = 2**36  # of a checkpoint that is read
 
 
 def save(folder: Path, state: dict[str, Any]) -> None:
-    """Replace the last checkpoint, which becomes the previous one.
+    """Write a checkpoint; the last one becomes the previous one.
 
-    At every moment there is a whole checkpoint under one of the two names: the new one is complete on the disk
-    before it gets its name.
+    At every moment one of the two names belongs to a complete checkpoint: the new file gets its name when it is
+    complete on the disk.
+
+    Args:
+        folder: Where the checkpoint is.
+        state: Tensors, numbers and strings in dictionaries, lists and tuples.
+
+    Raises:
+        RegardError: If the file cannot be written; the last checkpoint stays.
     """
     buffer = io.BytesIO()
     torch.save(state, buffer)
@@ -67,18 +74,29 @@ def save(folder: Path, state: dict[str, Any]) -> None:
 
 
 def exists(folder: Path) -> bool:
-    """Whether there is a checkpoint to resume from."""
+    """Whether the folder has a checkpoint."""
     return any((folder / name).exists() for name in (NAME, PREVIOUS))
 
 
 def load(folder: Path, device: torch.device | str = "cpu") -> dict[str, Any] | None:
-    """The last checkpoint, or None where there is none; a damaged one is refused, and the previous one named."""
+    """Read the last checkpoint; nothing in it is executed.
+
+    Args:
+        folder: Where the checkpoint is.
+        device: Where its tensors go.
+
+    Returns:
+        The state, or None if there is no checkpoint.
+
+    Raises:
+        RegardError: If the file is damaged or cannot be read.
+    """
     path = folder / NAME
     try:
         if not exists(folder):
             return None
         if not path.exists():
-            path = folder / PREVIOUS  # killed between two renames
+            path = folder / PREVIOUS  # the process was killed between the two renames
         with open_regular(path, MAX_BYTES) as file:
             digest = file.read(DIGEST)
             is_whole = hashlib.file_digest(file, "sha256").digest() == digest  # in constant memory
@@ -92,7 +110,7 @@ def load(folder: Path, device: torch.device | str = "cpu") -> dict[str, Any] | N
             repair="Check the file and its permissions, or choose another folder.",
         ) from None
     if is_whole:
-        with suppress(Exception):  # damaged bytes lead torch's reader to errors of many types
+        with suppress(Exception):  # torch raises many types of errors for damaged bytes
             state = torch.load(payload, map_location=device, weights_only=True)
             if isinstance(state, dict):
                 return state
@@ -102,7 +120,7 @@ def load(folder: Path, device: torch.device | str = "cpu") -> dict[str, Any] | N
 
 
 def _sync(folder: Path) -> None:
-    """Make the renames themselves last, where the system can (Windows opens no folders)."""
+    """Flush the renames to the disk; Windows cannot open folders."""
     if os.name != "posix":
         return
     handle = os.open(folder, os.O_RDONLY)
@@ -114,7 +132,14 @@ def _sync(folder: Path) -> None:
 
 @contextmanager
 def writing_file(path: Path) -> Iterator[None]:
-    """Make the folder of a file that is written inside `with`; an OSError becomes an error that names the file."""
+    """Create the folder of a file that is written inside `with`.
+
+    Args:
+        path: The file.
+
+    Raises:
+        RegardError: In place of an OSError, with the file's name; or if the file is a link, a pipe or a device.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _check_regular_file(path)
@@ -129,12 +154,12 @@ def writing_file(path: Path) -> Iterator[None]:
 
 
 def open_in_place(path: Path, mode: str) -> IO[Any]:
-    """Open a file of text for writing or appending, but never through a symbolic link."""
+    """Open a text file for writing or appending; never through a symbolic link."""
     return open(path, mode, encoding="utf-8", opener=_open_without_following)
 
 
 def open_new(path: Path) -> IO[bytes]:
-    """Create a file and open it for writing. An existing file or link of that name is removed, not followed."""
+    """Create a file for writing; an existing file or link of that name is removed, not followed."""
     path.unlink(missing_ok=True)
     return path.open("xb")
 
@@ -144,7 +169,7 @@ def _open_without_following(path: str, flags: int) -> int:
 
 
 def _check_regular_file(path: Path) -> None:
-    """Refuse links, devices and pipes, which a folder that came from elsewhere can contain."""
+    """Refuse links, devices and pipes, which a folder from elsewhere can contain."""
     if path.is_symlink() or (path.exists() and not path.is_file() and not path.is_dir()):
         raise RegardError(
             "out",
@@ -163,10 +188,17 @@ class FolderLockedError(RegardError):
 
 @contextmanager
 def folder_lock(folder: Path, wanted: bool = True) -> Iterator[None]:
-    """Hold the folder; refuse if another process holds it. The system lets go when a process dies, however it dies.
+    """Lock a folder for one process; the system releases the lock when the process ends, however it ends.
 
-    A training that is refused within it leaves nothing behind of a folder that was not there.
-    wanted: False in processes that share the training of the one that holds it.
+    If a RegardError is raised inside, a folder that was new is removed again.
+
+    Args:
+        folder: The folder, created if needed.
+        wanted: False in further processes of a training, whose main process has the lock.
+
+    Raises:
+        FolderLockedError: If another process has the lock.
+        RegardError: If the folder cannot be written, or the system has no flock.
     """
     if not wanted:
         yield
@@ -205,8 +237,8 @@ def _check_can_lock() -> None:
 
 
 def _take_lock(file: IO[Any], path: Path) -> bool:
-    """Whether the lock is ours now: nobody holds it, and nobody has removed it since it was opened."""
-    import fcntl  # not on Windows; `_check_can_lock` has refused there
+    """Take the lock, unless another process has it or has removed the file since it was opened."""
+    import fcntl  # `_check_can_lock` has refused systems without it
 
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -216,7 +248,7 @@ def _take_lock(file: IO[Any], path: Path) -> bool:
 
 
 def _remove_lock(lock: Path, folders: Sequence[Path]) -> None:
-    """Remove the lock and the folders around it, from the innermost out, as far as they are empty."""
+    """Remove the lock and the folders around it as far as they are empty, the innermost first."""
     lock.unlink()
     with suppress(OSError):
         for folder in folders:
@@ -224,9 +256,13 @@ def _remove_lock(lock: Path, folders: Sequence[Path]) -> None:
 
 
 class StopSignals:
-    """Inside `with`, the first SIGINT or SIGTERM is only recorded; a second one acts at once, as it would outside.
+    """Defers SIGINT (Ctrl-C) and SIGTERM until a checkpoint has been written.
 
-    Python allows signal handlers in the main thread only: in other threads nothing is recorded.
+    Inside `with`, the first signal is recorded in `received`; a second one acts at once. In other threads than the main
+    one nothing is recorded, because Python allows signal handlers in the main thread only.
+
+    Attributes:
+        received: The number of the recorded signal; None before.
     """
 
     def __init__(self) -> None:
@@ -234,11 +270,11 @@ class StopSignals:
         self._handlers: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
-        """Start to record."""
+        """Install the handlers."""
         is_main = threading.current_thread() is threading.main_thread()
         for number in (signal.SIGINT, signal.SIGTERM) if is_main else ():
             handler = signal.getsignal(number)
-            if handler not in (signal.SIG_IGN, None):  # None: set by C code, and not ours to replace
+            if handler not in (signal.SIG_IGN, None):  # None: set by C code, which cannot be restored
                 self._handlers[number] = handler
                 signal.signal(number, self._record)
         return self
@@ -246,7 +282,7 @@ class StopSignals:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Restore the handlers. If the block ended without an exception, a recorded signal acts now."""
+        """Restore the handlers; a recorded signal acts now if the block ended without an exception."""
         self._restore()
         if self.received is not None and kind is None:
             self.act()
@@ -256,7 +292,7 @@ class StopSignals:
         assert self.received is not None
         self._restore()
         signal.raise_signal(self.received)
-        raise KeyboardInterrupt  # the handler outside has returned, but the training has to end
+        raise KeyboardInterrupt  # the outer handler returned, but the training has to end
 
     def _record(self, number: int, frame: FrameType | None) -> None:
         del frame
@@ -272,7 +308,14 @@ class StopSignals:
 
 
 def run_fingerprint(recipe: Recipe, corpus: Corpus, init: TrainedModel | None, processes: int) -> dict[str, Any]:
-    """Every choice, the data, the weights it begins from, and how many processes share it."""
+    """Describe what makes a training the same one: only then may it resume from a checkpoint.
+
+    Args:
+        recipe: All choices.
+        corpus: The data.
+        init: The model it starts from.
+        processes: The number of processes.
+    """
     return {
         "recipe": recipe.to_dict(),
         "corpus": corpus.fingerprint(),
@@ -282,7 +325,16 @@ def run_fingerprint(recipe: Recipe, corpus: Corpus, init: TrainedModel | None, p
 
 
 def check_same_run(begun: dict[str, Any], wanted: dict[str, Any], out: Path) -> None:
-    """Refuse to go on with another training; what differs is named."""
+    """Refuse to resume another training.
+
+    Args:
+        begun: The fingerprint in the checkpoint.
+        wanted: The fingerprint of the training that is to resume.
+        out: The model folder.
+
+    Raises:
+        RegardError: If they differ; it names the part.
+    """
     for key, value in wanted.items():
         if begun.get(key) != value:
             raise RegardError(
@@ -294,7 +346,7 @@ def check_same_run(begun: dict[str, Any], wanted: dict[str, Any], out: Path) -> 
 
 
 def weights_digest(model: EncoderDecoder) -> str:
-    """A digest of all weights: a resumed training must have begun from the same ones."""
+    """Return a digest of all weights."""
     digest = hashlib.sha256()
     for tensor in model.state_dict().values():
         digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())

@@ -19,12 +19,12 @@ class Data:
     """How text becomes tokens.
 
     Attributes:
-        source_unit: "bpe", "characters" or "words".
-        target_unit: likewise; the same where the vocabulary is joint.
-        vocabulary_size: how many pieces a subword vocabulary has, or the most words.
-        most_tokens: a pair with a longer side is left out of the training.
-        bpe_dropout: the probability with which a merge of subwords is left out while training.
-        tokenize: how sacrebleu cuts text into words: "13a" for plain text, "none" for text that is cut already.
+        source_unit: The unit of the source vocabulary, "bpe", "characters" or "words".
+        target_unit: The unit of the target vocabulary; the same as the source's if the vocabulary is joint.
+        vocabulary_size: The number of pieces of a subword vocabulary, or the maximum number of words.
+        most_tokens: Pairs with a side longer than this are not used for training.
+        bpe_dropout: The probability that a merge of subwords is skipped in training.
+        tokenize: How sacrebleu splits text into words: "13a" for plain text, "none" for text that is tokenized already.
     """
 
     source_unit: Literal["bpe", "characters", "words"] = "bpe"
@@ -37,28 +37,28 @@ class Data:
 
 @dataclass(frozen=True)
 class Training:
-    """How the weights are found.
+    """How the weights are trained.
 
     Attributes:
-        seed: of the weights, the order of the data, and dropout.
-        epochs: at most so many passes over the data.
-        batch_tokens: maximum number of pairs in a batch times the length of its longer padded side. A pair that
-            exceeds it forms a batch of its own.
-        learning_rate: at its highest.
-        warmup: over so many updates the rate rises to it.
-        decay: "none", "linear" or "cosine" (to 0 at the last epoch), or "inverse_sqrt".
-        weight_decay: decoupled, as in AdamW.
-        clip: the largest norm of a gradient; longer ones are shortened.
-        label_smoothing: the share of the target's probability that is spread over the vocabulary.
-        r_drop: the weight of the divergence between two passes with different dropout; 0 for one pass.
-        precision: "float32", "tf32" (float32 with the GPU's fast products) or "bfloat16" (GPU only).
-        average: what is validated and kept is the mean of the weights at so many last epochs.
-        average_from: the epoch from which weights are averaged.
-        patience: stop after so many epochs without a better validation BLEU.
-        validate_from: the first epoch that is validated.
-        validate_every: validate at every such epoch.
-        save_every: number of updates between checkpoints; 0 to use save_seconds only.
-        save_seconds: maximum age of the last checkpoint in seconds.
+        seed: The seed of the weights, the order of the data, and dropout.
+        epochs: The maximum number of passes over the data.
+        batch_tokens: The maximum number of pairs in a batch times its longer padded length. A longer pair is
+            a batch of its own.
+        learning_rate: The highest learning rate.
+        warmup: The number of updates over which the learning rate rises to it.
+        decay: What follows: "none", "linear" or "cosine" (to 0 at the last epoch), or "inverse_sqrt".
+        weight_decay: The decoupled weight decay of AdamW.
+        clip: The maximum norm of the gradient; a longer gradient is scaled down.
+        label_smoothing: The share of the target's probability that is spread over the vocabulary.
+        r_drop: The weight of the divergence between two passes with different dropout; 0 for one pass.
+        precision: The precision of matrix products: "float32", "tf32" (GPU only) or "bfloat16" (GPU only).
+        average: The number of last epochs whose weights are averaged for validation and for the model that is kept.
+        average_from: The first epoch whose weights are averaged.
+        patience: Stop after this number of epochs without a better validation BLEU.
+        validate_from: The first epoch that is validated.
+        validate_every: The number of epochs between two validations.
+        save_every: The number of updates between two checkpoints; 0 to use save_seconds only.
+        save_seconds: The maximum age of the last checkpoint in seconds.
     """
 
     seed: int = 1
@@ -81,7 +81,7 @@ class Training:
     save_seconds: float = 30.0
 
     def validates(self, epoch: int) -> bool:
-        """Whether this epoch, counted from 1, ends with a validation; the last one does."""
+        """Whether this epoch, from 1, is validated; the last one always is."""
         is_in_turn = epoch >= self.validate_from and epoch % self.validate_every == 0
         return is_in_turn or epoch == self.epochs
 
@@ -92,14 +92,23 @@ TABLES = {"model": Architecture, "data": Data, "training": Training}
 
 @dataclass(frozen=True)
 class Recipe:
-    """Model, data and training: the three tables of a recipe's TOML file."""
+    """All choices of a training: the tables [model], [data] and [training] of a TOML file.
+
+    Attributes:
+        model: The architecture.
+        data: How text becomes tokens.
+        training: How the weights are trained.
+
+    Raises:
+        RegardError: If a value is out of range, or if two values do not go together.
+    """
 
     model: Architecture = field(default_factory=Architecture)
     data: Data = field(default_factory=Data)
     training: Training = field(default_factory=Training)
 
     def __post_init__(self) -> None:
-        """Refuse values outside their range before a minute is spent on them."""
+        """Check all values."""
         for table in (self.data, self.training):
             for entry in fields(table):
                 _check_value(entry.name, getattr(table, entry.name), entry.default, entry.type)
@@ -113,11 +122,18 @@ class Recipe:
             _refuse("bpe_dropout", str(self.data.bpe_dropout), "subwords on one side", 'Set source_unit to "bpe".')
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
-        """Plain tables, as JSON and TOML have them."""
+        """Return the tables as plain dictionaries."""
         return asdict(self)
 
     def changed(self, changes: Mapping[str, Mapping[str, Any]]) -> "Recipe":
-        """The recipe with other values for some names: {"training": {"epochs": 5}}."""
+        """Return the recipe with other values for some names.
+
+        Args:
+            changes: For each table its new values, such as {"training": {"epochs": 5}}.
+
+        Raises:
+            RegardError: If a table, a name or a value is wrong.
+        """
         tables = {}
         for name, values in changes.items():
             needed = "the tables [model], [data] and [training]"
@@ -131,13 +147,18 @@ class Recipe:
                 if key not in known:
                     needed = f"one of {', '.join(sorted(known))}"
                     _refuse(f"{name}.{key}", "an unknown name", needed, _hint(key, known))
-            if name == "model" and values.get("heads", 1) != 1 and "attention_dim" not in values:
-                values = {**values, "attention_dim": None}
             tables[name] = replace(table, **values)
         return replace(self, **tables)
 
     def with_flags(self, flags: Mapping[str, Any]) -> "Recipe":
-        """The recipe with values by their names alone, as on a command line: {"epochs": 5, "hidden": 256}."""
+        """Return the recipe with other values, by their names alone, as on a command line.
+
+        Args:
+            flags: The values, such as {"epochs": 5, "hidden": 256}.
+
+        Raises:
+            RegardError: If a name or a value is wrong.
+        """
         changes: dict[str, dict[str, Any]] = {}
         for key, value in flags.items():
             changes.setdefault(table_of(key), {})[key] = value
@@ -145,7 +166,16 @@ class Recipe:
 
     @classmethod
     def read(cls, path: Path, base: "Recipe | None" = None, flags: Mapping[str, Any] | None = None) -> "Recipe":
-        """The recipe of a TOML file; what it does not say is taken from `base`, and flags come before it."""
+        """Read a TOML file.
+
+        Args:
+            path: The file.
+            base: Gives the values that the file does not set; by default the defaults.
+            flags: Values by their names alone, which override the file's.
+
+        Raises:
+            RegardError: If the file cannot be read, or a name or a value is wrong.
+        """
         try:
             with Path(path).open("rb") as file:
                 content = file.read(MAX_BYTES + 1)  # not more: a device has no end
@@ -168,7 +198,7 @@ class Recipe:
         return (base or cls()).changed(tables)
 
     def to_toml(self) -> str:
-        """The recipe as the text of a TOML file."""
+        """Return the recipe as the text of a TOML file."""
         tables = []
         for name, values in self.to_dict().items():
             lines = [f"{key} = {_toml(value)}" for key, value in values.items() if value is not None]
@@ -182,7 +212,7 @@ def _hint(name: str, known: Iterable[str]) -> str:
 
 
 def table_of(name: str) -> str:
-    """The table in which a name stands; no name stands in two."""
+    """Return the table that has a name; no name is in two tables."""
     names = {entry.name: table for table, kind in TABLES.items() for entry in fields(kind)}
     if name not in names:
         _refuse(name, "an unknown name", "a name of Architecture, Data or Training", _hint(name, names))
@@ -202,7 +232,7 @@ AT_LEAST = {
 }
 
 
-# Beyond these a value is a mistake: it would overflow, or ask for more memory than there is.
+# Larger values are mistakes: they would overflow, or need more memory than there is.
 AT_MOST = {
     "seed": 2**32 - 1,
     "vocabulary_size": 10**7,
@@ -244,22 +274,23 @@ def _refuse(argument: str, got: str, needed: str, repair: str) -> NoReturn:
     raise RegardError(argument, got=got, needed=needed, repair=repair)
 
 
-# Every pair of a made corpus is true, and there are as many as one likes: nothing is held back by dropout or smoothing.
-_EXACT = {"embedding_dropout": 0.0, "state_dropout": 0.0, "readout_dropout": 0.0}
+# The pairs of a built-in corpus are correct and unlimited in number, so dropout and label smoothing would only slow the
+# training down.
+_NO_DROPOUT = {"embedding_dropout": 0.0, "state_dropout": 0.0, "readout_dropout": 0.0}
 
 _PRESETS = {
     "dates": Recipe(
-        Architecture(embedding=64, hidden=64, attention_dim=64, **_EXACT),
+        Architecture(embedding=64, hidden=64, **_NO_DROPOUT),
         Data("characters", "characters"),
         Training(epochs=3, batch_tokens=1024, learning_rate=6e-3, warmup=60, label_smoothing=0.0, save_seconds=5.0),
     ),
     "numbers": Recipe(
-        Architecture(embedding=64, hidden=96, attention_dim=64, **_EXACT),
+        Architecture(embedding=64, hidden=96, **_NO_DROPOUT),
         Data("characters", "words"),
         Training(epochs=2, batch_tokens=1536, learning_rate=6e-3, warmup=60, label_smoothing=0.0, save_seconds=5.0),
     ),
     "lists": Recipe(
-        Architecture(embedding=32, hidden=64, **_EXACT),
+        Architecture(embedding=32, hidden=64, **_NO_DROPOUT),
         Data("words", "words"),
         Training(epochs=4, batch_tokens=1024, learning_rate=4e-3, warmup=50, label_smoothing=0.0, save_seconds=5.0),
     ),
@@ -267,7 +298,14 @@ _PRESETS = {
 
 
 def preset(corpus: str) -> Recipe:
-    """The recipe of a built-in corpus; flags and files change it."""
+    """Return the recipe of a built-in corpus: a small model that learns it within a minute on two cores.
+
+    Args:
+        corpus: The name of the corpus.
+
+    Raises:
+        RegardError: If there is no such corpus.
+    """
     if corpus not in _PRESETS:
         raise RegardError(
             "corpus", got=repr(corpus), needed=f"one of {', '.join(_PRESETS)}", repair="Other corpora come from files."
@@ -275,33 +313,42 @@ def preset(corpus: str) -> Recipe:
     return _PRESETS[corpus]
 
 
-def choose_recipe(base: Recipe, file: Path | None, flags: Mapping[str, Any]) -> Recipe:
-    """What `base` says, unless the TOML file says otherwise, unless a flag does.
+def resolve_recipe(base: Recipe, file: Path | None, flags: Mapping[str, Any]) -> Recipe:
+    """Combine defaults, a TOML file and flags.
 
-    flags: values by their names alone, {"epochs": 5}; only those that were given.
+    Args:
+        base: The defaults.
+        file: A TOML file, which overrides them.
+        flags: Values by their names alone, such as {"epochs": 5}, which override both.
     """
     return base.with_flags(flags) if file is None else Recipe.read(file, base, flags)
 
 
-def fine_tuned(base: Recipe, init: TrainedModel) -> Recipe:
-    """`base` with the architecture of a trained model, and the units of its vocabularies."""
+def for_fine_tuning(base: Recipe, init: TrainedModel) -> Recipe:
+    """Return `base` with the architecture of a trained model and the units of its vocabularies."""
     units = {"source_unit": init.source_vocabulary.unit, "target_unit": init.target_vocabulary.unit}
     bpe_dropout = base.data.bpe_dropout if "bpe" in units.values() else 0.0
     return replace(base, model=init.model.architecture, data=replace(base.data, **units, bpe_dropout=bpe_dropout))
 
 
-def begin_from(folder: Path, recipe: Recipe, init: TrainedModel) -> TrainedModel:
-    """The model of `folder` with the recipe's dropout; everything else of it must be as the recipe says.
+def with_recipe_dropout(folder: Path, recipe: Recipe, init: TrainedModel) -> TrainedModel:
+    """Return a trained model with the recipe's dropout; everything else must already be as the recipe says.
 
-    init: what was loaded from the folder.
+    Args:
+        folder: The folder of the model, for the error.
+        recipe: The recipe of the fine-tuning.
+        init: The model of the folder.
+
+    Raises:
+        RegardError: If the recipe needs another architecture or other units.
     """
     was, wanted = init.model.architecture, recipe.model
-    kept = {entry.name: (getattr(was, entry.name), getattr(wanted, entry.name)) for entry in fields(was)}
-    kept |= {
+    both = {entry.name: (getattr(was, entry.name), getattr(wanted, entry.name)) for entry in fields(was)}
+    both |= {
         "source_unit": (init.source_vocabulary.unit, recipe.data.source_unit),
         "target_unit": (init.target_vocabulary.unit, recipe.data.target_unit),
     }
-    for name, (had, asked) in kept.items():
+    for name, (had, asked) in both.items():
         if had != asked and not name.endswith("_dropout"):
             raise RegardError(
                 name,
@@ -316,8 +363,8 @@ def begin_from(folder: Path, recipe: Recipe, init: TrainedModel) -> TrainedModel
     return replace(init, model=model)
 
 
-def load_beginning(folder: Path) -> TrainedModel:
-    """A trained model, on the CPU; what is wrong with its folder is about `init`."""
+def load_init(folder: Path) -> TrainedModel:
+    """Load a model to fine-tune on the CPU; an error names the argument `init`."""
     try:
         return TrainedModel.load(folder, torch.device("cpu"))
     except RegardError as refusal:
