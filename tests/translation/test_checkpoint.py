@@ -16,7 +16,7 @@ from tests.translation.examples import make_model
 
 from regard.errors import RegardError
 from regard.translation import checkpoint
-from regard.translation.checkpoint import LOCK_NAME, check_same_run, folder_lock, run_fingerprint, writing_file
+from regard.translation.checkpoint import LOCK_NAME, Best, check_same_run, folder_lock, run_fingerprint, writing_file
 from regard.translation.dataset import Corpus, Pair
 from regard.translation.model_folder import TrainedModel
 from regard.translation.recipe import Recipe
@@ -217,3 +217,18 @@ def test_the_same_training_goes_on():
 def test_another_one_is_refused_by_what_differs(key, wanted):
     with refuses("out", f"another {key}"):
         check_same_run(IDENTITY, wanted(), Path("model"))
+
+
+@pytest.mark.parametrize(
+    ("better", "worse"),
+    [
+        (Best(1, 30.0, 1.0, 9.0), Best(2, 29.0, 5.0, 1.0)),
+        (Best(1, 30.0, 2.0, 9.0), Best(2, 30.0, 1.0, 1.0)),
+        (Best(1, 30.0, 2.0, 1.0), Best(2, 30.0, 2.0, 9.0)),
+        (Best(1, 0.0, 0.0, 50.0), Best()),
+    ],
+)
+def test_bleu_counts_first_then_exactness_then_the_loss(better, worse):
+    assert better.beats(worse)
+    assert not worse.beats(better)
+    assert not better.beats(better)

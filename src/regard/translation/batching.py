@@ -25,9 +25,10 @@ def pad(rows: Sequence[Sequence[int]], device: torch.device | str = "cpu") -> tu
     Returns:
         The ids, int64 (batch, longest), and the lengths of the rows, int64 (batch).
 
-    >>> pad([[7, 3], [5, 6, 3]])
-    (tensor([[7, 3, 0],
-            [5, 6, 3]]), tensor([2, 3]))
+    Example:
+        >>> pad([[7, 3], [5, 6, 3]])
+        (tensor([[7, 3, 0],
+                [5, 6, 3]]), tensor([2, 3]))
     """
     device = torch.device(device)
     sizes = [len(row) for row in rows]
@@ -52,8 +53,9 @@ def batches_by_length(lengths: Sequence[int], batch_size: int) -> list[list[int]
     Returns:
         The positions of the sentences of each batch.
 
-    >>> batches_by_length([3, 9, 4, 8], 2)
-    [[1, 3], [2, 0]]
+    Example:
+        >>> batches_by_length([3, 9, 4, 8], 2)
+        [[1, 3], [2, 0]]
     """
     order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
     return [order[start : start + batch_size] for start in range(0, len(order), batch_size)]

@@ -273,14 +273,20 @@ class Trainer:
     Raises:
         RegardError: If the recipe and the device or the corpus do not go together, or the model is too large.
 
-    Pair:
-        with Trainer(recipe, corpus) as trainer:
-            for epoch in range(recipe.training.epochs):
-                for update in trainer.updates():
-                    if update % 100 == 0:
-                        print(update, trainer.mean_loss())
-                print(trainer.validate().bleu)
-            translator = Translator([trainer.snapshot()])
+    Example:
+        >>> from regard.translation import Translator
+        >>> from regard.translation.corpora import lists
+        >>> from regard.translation.recipe import preset
+        >>> recipe = preset("lists").with_flags({"embedding": 8, "hidden": 8, "epochs": 2})
+        >>> with Trainer(recipe, lists(train=64, valid=16, test=16)) as trainer:
+        ...     for _ in range(recipe.training.epochs):
+        ...         for update in trainer.updates():
+        ...             loss = trainer.mean_loss()
+        ...     quality = trainer.validate()
+        >>> update == trainer.total_updates
+        True
+        >>> len(Translator([trainer.snapshot()]).translate(["two four"]))
+        1
     """
 
     def __init__(
