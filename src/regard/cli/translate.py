@@ -50,8 +50,8 @@ class AlignmentOptions:
     Attributes:
         alignment: pharaoh (0-0 1-2, source first), json, svg or png: where the model looked for each word.
         alignment_of: words or tokens; tokens by default where the model reads or writes single characters.
-        alignment_out: file for the alignments, a line a sentence; for pictures a file, or a folder for many. By default
-            pharaoh and json follow the translation after a tab.
+        alignment_out: file for the alignments, a line a sentence; for pictures a file, or a folder for many.
+            By default pharaoh and json follow the translation after a tab.
     """
 
     alignment: str | None = None

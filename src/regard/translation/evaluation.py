@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LabelGroup:
-    """The examples of one kind of a built-in corpus, and the share of them that is exact."""
+    """The pairs with one label, and the share of exact translations among them."""
 
     label: str
     count: int
@@ -41,20 +41,22 @@ class LabelGroup:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What was found about one model.
+    """The quality of one model.
 
-    system: the model's name.
-    count: how many sentences were translated.
-    metrics: BLEU and chrF.
-    perplexity: of a token of the references, END included, given the source and the tokens before it.
-    exact: the share of translations that are the reference to the letter.
-    unfinished: how many translations were cut off at the longest length.
-    by_length: by the length of the source, in `length_unit`: "words" or "characters".
-    by_label: by the kinds of a built-in corpus; empty for others.
-    attention_on_span: the share of attention mass on the right characters of the source, where the truth is known
-        and the model has attention: reading the references, over all tokens that a span of the truth explains.
-    seconds: how long the translation took.
-    settings: beams, length penalty and whatever else the numbers depend on.
+    Attributes:
+        system: the name of the model.
+        count: number of sentences.
+        metrics: BLEU and chrF.
+        perplexity: per token of the references, END included.
+        exact: the share of translations that equal the reference.
+        unfinished: number of translations that were cut off at the maximum length.
+        length_unit: of `by_length`: "words" or "characters".
+        by_length: quality by the length of the source.
+        by_label: quality by the label of the pairs; empty if they have none.
+        attention_on_span: the share of attention on the right characters of the source, over all tokens of the
+            references that a true span covers; None without true spans or without attention.
+        seconds: time of the translation.
+        settings: beams, length penalty and whatever else the numbers depend on.
     """
 
     system: str
@@ -71,11 +73,11 @@ class Evaluation:
     settings: dict[str, Any]
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, as JSON has it; a perplexity beyond all numbers is None."""
+        """Return everything as JSON values; an infinite perplexity is None."""
         return {**asdict(self), "perplexity": self.perplexity if math.isfinite(self.perplexity) else None}
 
     def __str__(self) -> str:
-        """The report."""
+        """Return the report."""
         settings = ", ".join(f"{name} {value}" for name, value in self.settings.items())
         lines = [f"{self.system}: {self.count} sentences in {self.seconds:.1f} s ({settings})"]
         rows = [(metric.name, str(metric)) for metric in self.metrics]
@@ -96,16 +98,16 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two models or more on the same sentences; the metrics of the later ones tell p against the first."""
+    """Models on the same sentences; the p-values of the later ones are against the first."""
 
     evaluations: tuple[Evaluation, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, as JSON has it."""
+        """Return everything as JSON values."""
         return {"evaluations": [evaluation.to_dict() for evaluation in self.evaluations]}
 
     def to_json(self) -> str:
-        """Everything as text, with a line feed at the end."""
+        """Return everything as JSON, with a line feed at the end."""
         return json.dumps(self.to_dict(), indent=1, ensure_ascii=False) + "\n"
 
     def __str__(self) -> str:
@@ -156,52 +158,57 @@ def evaluate(
     Both sides are normalised first, as for training: Moses' escapes are undone before anything is counted.
 
     Args:
-        systems: by name.
-        pairs: sentences and their references. Of examples of a built-in corpus the kinds and the true alignment are
-            known, and reported on.
-        tokenize: how BLEU cuts words, see `measure`.
+        systems: translators by name.
+        pairs: sentences and their references. Labels and true spans are reported on if the pairs have them.
+        tokenize: how BLEU cuts words, see `score_systems`.
         beams: of the search.
-        length_penalty: of the search; without it each model's own.
-        batch_size: how many sentences are translated at a time.
+        length_penalty: of the search; None for each model's own.
+        batch_size: number of sentences that are translated at a time.
+
+    Returns:
+        The evaluations.
+
+    Raises:
+        RegardError: if there are no systems or no pairs, or an option is out of range.
     """
     check_tokenizer(tokenize)
     check_count(len(pairs))
     if not systems:
         raise RegardError("systems", got="none", needed="at least one translator", repair="Load a model folder.")
-    trials = {}
+    runs = {}
     for name, translator in systems.items():
         strength = translator.length_penalty if length_penalty is None else length_penalty
-        begun = perf_counter()
-        said = translator.translate(
+        begin = perf_counter()
+        translations = translator.translate(
             [pair.source for pair in pairs], beams=beams, length_penalty=strength, batch_size=batch_size
         )
         settings = {"beams": beams, "length penalty": strength}
-        trials[name] = _Trial(name, translator, tuple(said), perf_counter() - begun, settings, batch_size)
+        runs[name] = _Run(name, translator, tuple(translations), perf_counter() - begin, settings, batch_size)
     references = [normalise(pair.target) for pair in pairs]
     by_characters = next(iter(systems.values())).source_vocabulary.unit == "characters"
     unit = "characters" if by_characters else "words"  # one for all systems, so that their groups are the same
-    metrics = score_systems({name: trial.texts for name, trial in trials.items()}, references, tokenize=tokenize)
+    metrics = score_systems({name: run.texts for name, run in runs.items()}, references, tokenize=tokenize)
     return Comparison(
-        tuple(trial.judged(pairs, references, metrics[name], tokenize, unit) for name, trial in trials.items())
+        tuple(run.evaluated(pairs, references, metrics[name], tokenize, unit) for name, run in runs.items())
     )
 
 
 @dataclass(frozen=True)
-class _Trial:
+class _Run:
     """The translations of one system."""
 
     name: str
     translator: Translator
-    said: tuple[Translation, ...]
+    translations: tuple[Translation, ...]
     seconds: float
     settings: dict[str, float]
     batch_size: int
 
     @property
     def texts(self) -> list[str]:
-        return [one.text for one in self.said]
+        return [one.text for one in self.translations]
 
-    def judged(
+    def evaluated(
         self,
         pairs: Sequence[Pair],
         references: Sequence[str],
@@ -209,30 +216,30 @@ class _Trial:
         tokenize: str,
         unit: str,
     ) -> Evaluation:
-        sources = [one.source.text for one in self.said]
-        given = self.translator.force(sources, references, batch_size=self.batch_size)
+        sources = [one.source.text for one in self.translations]
+        forced = self.translator.force(sources, references, batch_size=self.batch_size)
         lengths = [len(source) if unit == "characters" else len(source.split()) for source in sources]
         has_labels, has_spans = any(pair.label for pair in pairs), any(pair.spans for pair in pairs)
         return Evaluation(
             system=self.name,
             count=len(pairs),
             metrics=metrics,
-            perplexity=perplexity(given),
+            perplexity=perplexity(forced),
             exact=exact_match(self.texts, references),
-            unfinished=sum(not one.finished for one in self.said),
+            unfinished=sum(not one.finished for one in self.translations),
             length_unit=unit,
             by_length=by_length(lengths, self.texts, references, tokenize=tokenize),
             by_label=_by_label(pairs, self.texts) if has_labels else (),
-            attention_on_span=corpus_span_attention(given, pairs) if has_spans else None,
+            attention_on_span=corpus_span_attention(forced, pairs) if has_spans else None,
             seconds=self.seconds,
             settings=self.settings,
         )
 
 
-def _by_label(examples: Sequence[Pair], said: Sequence[str]) -> tuple[LabelGroup, ...]:
+def _by_label(pairs: Sequence[Pair], texts: Sequence[str]) -> tuple[LabelGroup, ...]:
     right: dict[str, list[bool]] = {}
-    for example, text in zip(examples, said, strict=True):
-        right.setdefault(example.label, []).append(text == example.target)
+    for pair, text in zip(pairs, texts, strict=True):
+        right.setdefault(pair.label, []).append(text == pair.target)
     ordered = sorted(right, key=lambda label: (len(label), label) if label.isdecimal() else (0, label))
     return tuple(LabelGroup(label, len(right[label]), sum(right[label]) / len(right[label])) for label in ordered)
 

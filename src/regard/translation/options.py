@@ -17,6 +17,8 @@ MAX_BATCH_SIZE = 2**20
 """Limits that keep a mistyped number from exhausting the memory."""
 MAX_LENGTH = 100_000
 """Maximum number of tokens of a translation."""
+EXAMPLES = {"train": "--corpus dates --out model", "evaluate": "model --corpus dates"}
+"""What a command needs at least, for messages."""
 MAX_LENGTH_PENALTY = 20
 """A stronger length penalty overflows; it ranks by length alone long before."""
 
@@ -30,8 +32,8 @@ class SearchOptions:
         beams: how many hypotheses the search follows; 1 is greedy search.
         length_penalty: how much long translations are favoured; the value stored with the model by default.
         shortest: the fewest tokens of a translation.
-        longest: the most tokens of a translation; by default what the training data allow, and at least twice those
-            of the sentence and 10.
+        longest: the most tokens of a translation;
+            by default what the training data allow, and at least twice those of the sentence and 10.
         batch_size: how many sentences are translated at a time; 1 answers every line of a pipe as it comes.
     """
 
@@ -101,14 +103,14 @@ class CorpusOptions:
             raise RegardError("reverse", got="no --pairs", needed="a file of two columns", repair=repair)
 
     def check_one_corpus(self, command: str) -> None:
-        """Raise unless exactly one corpus is given; command: the verb, for the message."""
+        """Raise unless exactly one corpus is given; command: "train" or "evaluate", for the message."""
         count = sum(given is not None for given in (self.corpus, self.pairs, self.source))
         if count != 1:
             raise RegardError(
                 command,
                 got="several corpora" if count else "no sentence pairs",
                 needed="--corpus, or --pairs, or --source and --target",
-                repair=f"regard {command} --help shows examples.",
+                repair=f"For example: regard {command} {EXAMPLES[command]}",
             )
 
 

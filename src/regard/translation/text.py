@@ -15,7 +15,14 @@ from pathlib import Path
 
 from regard.errors import RegardError
 
-# What Moses' tokeniser writes for the characters that mean something to its decoder.
+BOM = b"\xef\xbb\xbf"
+GZIP = b"\x1f\x8b"
+BINARY_CHECK_BYTES = 4096
+"""Bytes at the beginning of a file that are searched for NUL to detect binary files."""
+MAX_LINE_BYTES = 1 << 18
+"""The rest of a longer line is not kept, so that memory does not grow with it."""
+
+# The escapes of Moses' tokeniser, for characters that have a meaning to its decoder.
 _ESCAPES = {
     "&apos;": "'",
     "&quot;": '"',
@@ -30,16 +37,18 @@ _ESCAPED = re.compile("|".join(map(re.escape, _ESCAPES)))
 
 
 class Normalised(str):
-    """A text as `normalise` leaves it, and leaves it from then on: whoever needs one may ask for it again."""
+    """A text that `normalise` has returned; normalising it again changes nothing."""
 
     __slots__ = ()
 
 
 def normalise(text: str) -> Normalised:
-    r"""Undo Moses' escapes, compose characters (NFC), and write white space of any kind as single blanks, trimmed.
+    r"""Undo Moses' escapes, compose characters (NFC), and write white space as single blanks, stripped.
 
-    Each escape is undone once, in one pass over the text: what was escaped twice is still escaped once, however often
-    the result is normalised on its way.
+    Each escape is undone once: text that was escaped twice stays escaped once, however often the result is normalised.
+
+    Raises:
+        RegardError: if the text contains a lone surrogate.
 
     >>> normalise(" it &apos;s\t a  cafe\u0301\n"), normalise(normalise("&amp;apos;"))
     ("it 's a café", '&apos;')
@@ -55,7 +64,7 @@ def normalise(text: str) -> Normalised:
 
 
 def _check_unicode(text: str) -> None:
-    """Refuse lone surrogates, which is what Python makes of bytes on the command line that are not UTF-8."""
+    """Raise for a lone surrogate: Python decodes bytes of the command line to them that are not UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError as refusal:
@@ -67,17 +76,20 @@ def _check_unicode(text: str) -> None:
         ) from None
 
 
-BOM = b"\xef\xbb\xbf"
-GZIP = b"\x1f\x8b"
-BINARY_CHECK_BYTES = 4096  # bytes at the beginning in which a file that is no text gives itself away
-MAX_LINE_BYTES = 1 << 18  # of one line; what is beyond is passed over, so that memory does not grow with it
+# --- Files ------------------------------------------------------------------------------------------------------------
 
 
 def read_lines(argument: str, path: str | PathLike[str]) -> Iterator[bytes]:
-    """Each line without its end, in bytes, cut off after `MAX_LINE_BYTES`.
+    """Yield each line without its end, in bytes, cut off after `MAX_LINE_BYTES`.
 
-    argument: what an error of the file is about. Content decides whether the file is gzipped, not its name. Lines end
-    with a line feed, with or without a carriage return before it; a byte order mark at the beginning is left out.
+    Lines end with a line feed, with or without a carriage return before it. A byte order mark is left out.
+
+    Args:
+        argument: name of the argument for error messages.
+        path: a text file, plain or gzipped; the content decides which, not the name.
+
+    Raises:
+        RegardError: if the file cannot be read, is damaged, or is no text.
     """
     with _explained(argument, path), _opened(path) as file:
         number = 0
@@ -91,9 +103,16 @@ def read_lines(argument: str, path: str | PathLike[str]) -> Iterator[bytes]:
 
 
 def strip_newline(argument: str, path: str | PathLike[str], number: int, line: bytes) -> bytes:
-    """The line without its end; refuse a whole file as its first line, because carriage returns alone end its lines.
+    """Return the line without its end.
 
-    argument: what the error is about. number: of the line.
+    Args:
+        argument: name of the argument for the error message.
+        path: of the file, for the message.
+        number: of the line; the first is 1.
+        line: in bytes.
+
+    Raises:
+        RegardError: if the first line is the whole file, because its lines end with carriage returns alone.
     """
     text = line.removesuffix(b"\n").rstrip(b"\r")
     if number == 1 and not line.endswith(b"\n") and b"\r" in text:
@@ -108,7 +127,7 @@ def strip_newline(argument: str, path: str | PathLike[str], number: int, line: b
 
 @contextmanager
 def _opened(path: str | PathLike[str]) -> Generator[BufferedReader | gzip.GzipFile]:
-    # Looked into, never turned back: a pipe can be read too.
+    # `peek` instead of `seek`, so that a pipe can be read too.
     with Path(path).open("rb") as plain:
         packed = plain.peek(len(GZIP)).startswith(GZIP)
         with gzip.GzipFile(fileobj=plain) if packed else plain as file:
@@ -149,7 +168,7 @@ def open_regular(path: Path, max_bytes: int) -> Iterator[BufferedReader]:
 
 
 def read_regular(path: Path, max_bytes: int) -> bytes:
-    """The content of a file; raises what `open_regular` raises."""
+    """Return the content of a file; raises what `open_regular` raises."""
     with open_regular(path, max_bytes) as file:
         return file.read()
 

@@ -44,7 +44,7 @@ def test_a_missing_package_is_named(monkeypatch, name, package):
     monkeypatch.setitem(sys.modules, package, None)
     if name == "numbers":
         number_words = import_module("regard.translation.corpora.numbers")
-        number_words._said.cache_clear()
+        number_words._number_word.cache_clear()
         number_words._german_group.cache_clear()
     with refuses(f"corpus {name}", "no module named", package, "regard[translation]"):
         built_in_corpus(name, **SIZES)

@@ -10,7 +10,7 @@ from tests.refuses import refuses
 from tests.translation.corpora.truth import check, said
 
 from regard.translation.corpora import dates
-from regard.translation.corpora.dates import LOCALES, check_unambiguous, forms
+from regard.translation.corpora.dates import LOCALES, check_unambiguous, date_patterns
 from regard.translation.dataset import Pair
 from regard.translation.text import normalise
 
@@ -19,12 +19,12 @@ DAYS += [date(2010, 10, 10), date(1912, 12, 12), date(1900, 1, 1), date(2099, 12
 
 
 def form(locale, style):
-    return next(form for form in forms((locale,)) if form.style == style)
+    return next(form for form in date_patterns((locale,)) if form.style == style)
 
 
 @pytest.mark.parametrize("locale", LOCALES)
 def test_as_babel_writes_them(locale):
-    for form in forms((locale,)):
+    for form in date_patterns((locale,)):
         for day in DAYS:
             text, places = form.write(day)
             assert text == normalise(format_date(day, form.style, locale))
@@ -34,7 +34,7 @@ def test_as_babel_writes_them(locale):
 
 @pytest.mark.parametrize("locale", LOCALES)
 def test_the_month_is_written_the_same_whatever_the_day_and_year(locale):
-    for form in forms((locale,)):
+    for form in date_patterns((locale,)):
         names = {}
         for day in DAYS:
             text, places = form.write(day)
@@ -63,15 +63,15 @@ def test_a_narrow_blank_becomes_a_blank():
 
 def test_a_locale_that_babel_does_not_know():
     with refuses("locales", "'xx'"):
-        forms(("xx",))
+        date_patterns(("xx",))
     with refuses("locales", "locale"):
-        forms(("not a locale",))
+        date_patterns(("not a locale",))
 
 
 def test_a_field_that_is_not_of_the_day(monkeypatch):
-    monkeypatch.delitem(import_module("regard.translation.corpora.dates")._SAYS, "y")
+    monkeypatch.delitem(import_module("regard.translation.corpora.dates")._FIELDS, "y")
     with refuses("locales", "'y'", "'EEEE, MMMM d, y'"):
-        forms(("en",))
+        date_patterns(("en",))
 
 
 NAMELESS = "jbo"

@@ -39,16 +39,16 @@ def test_as_num2words_writes_them(parts, language):
 @pytest.mark.parametrize("parts", [english_parts, german_parts, french_parts])
 def test_every_digit_is_said_and_nothing_else(parts):
     for number in NUMBERS:
-        says = frozenset().union(*(part.says for part in parts(number)))
+        says = frozenset().union(*(part.digits for part in parts(number)))
         digits = {place for place, digit in enumerate(reversed(str(number))) if digit != "0"} or {0}
         assert says == digits | ({"thousand"} if number >= 1000 else set())
 
 
 def test_joints_say_nothing():
-    said = [part.letters for part in german_parts(21_121) if not part.says]
+    said = [part.letters for part in german_parts(21_121) if not part.digits]
     assert said == ["und", "und"]
-    assert [part.letters for part in french_parts(21_171) if not part.says] == [" et ", " ", " ", " ", " et "]
-    assert [part.letters for part in english_parts(21_121) if not part.says] == ["-", " ", ", ", " and ", "-"]
+    assert [part.letters for part in french_parts(21_171) if not part.digits] == [" et ", " ", " ", " ", " et "]
+    assert [part.letters for part in english_parts(21_121) if not part.digits] == ["-", " ", ", ", " and ", "-"]
 
 
 SIZES = {"train": 600, "valid": 50, "test": 80}

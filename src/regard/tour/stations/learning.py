@@ -18,7 +18,7 @@ from regard.tour.station import Station, Table, Tell
 from regard.tour.trainings.watched import train
 from regard.translation.alignment import corpus_span_attention
 from regard.translation.corpora import Span, dates
-from regard.translation.corpora.dates import ISO_PLACES, forms
+from regard.translation.corpora.dates import ISO_PLACES, date_patterns
 from regard.translation.dataset import Corpus, Pair
 from regard.translation.recipe import preset
 from regard.translation.translator import Translator
@@ -83,7 +83,7 @@ def work(budget: Budget, tell: Tell) -> Learning:
 
 def shown_date(locale: str) -> Pair:
     """`DAY` in the long style of a language, with the places of its fields."""
-    form = next(form for form in forms((locale,)) if form.style == "long")
+    form = next(form for form in date_patterns((locale,)) if form.style == "long")
     text, places = form.write(DAY)
     spans = tuple(Span(target, (places[field],)) for field, target in ISO_PLACES.items())
     return Pair(text, DAY.isoformat(), spans, label=locale)

@@ -12,22 +12,22 @@ from regard.translation.dataset import Corpus, Pair, Span, check_sizes
 from regard.translation.extras import extra
 
 STYLES = ("full", "long")
-# The first letter of a field of a pattern (Unicode TR 35) and what of the day it says.
-_SAYS = {"y": "year", "M": "month", "L": "month", "d": "day", "E": "weekday", "c": "weekday", "G": "era"}
-ERA = date(2000, 1, 1)  # one day stands for the era of all
+# The first letter of a field of a pattern (Unicode TR 35), and the part of the date that it shows.
+_FIELDS = {"y": "year", "M": "month", "L": "month", "d": "day", "E": "weekday", "c": "weekday", "G": "era"}
+ERA = date(2000, 1, 1)  # any day of our era
 
 Places = dict[str, tuple[int, int]]
 
 
-class Form(NamedTuple):
-    """A locale, a style, and its pattern: letters as they are, or a field and what it says."""
+class DatePattern(NamedTuple):
+    """A style of a locale; its pattern is a sequence of literal text (None) and fields with what they say."""
 
     locale: str
     style: str
     pattern: tuple[tuple[str, str | None], ...]
 
     def write(self, day: date) -> tuple[str, Places]:
-        """The day in words, and from where to where its year, month and day stand."""
+        """Return the day as text, and the character ranges of its year, month and day."""
         keys = {"year": day.year, "month": day.month, "day": day.day, "weekday": day.weekday(), "era": 0}
         text, places = "", {}
         for letters, says in self.pattern:
@@ -38,9 +38,9 @@ class Form(NamedTuple):
         return text, places
 
 
-def forms(locales: tuple[str, ...]) -> list[Form]:
-    """Every style of every locale; refuses a locale that babel does not know or cannot write in words."""
-    return [Form(locale, style, tuple(_pattern(locale, style))) for locale in locales for style in STYLES]
+def date_patterns(locales: tuple[str, ...]) -> list[DatePattern]:
+    """Return every style of every locale; raise for a locale that babel does not know or cannot write in words."""
+    return [DatePattern(locale, style, tuple(_pattern(locale, style))) for locale in locales for style in STYLES]
 
 
 def _pattern(locale: str, style: str) -> Iterator[tuple[str, str | None]]:
@@ -54,17 +54,17 @@ def _pattern(locale: str, style: str) -> Iterator[tuple[str, str | None]]:
             yield _clean(found), None
             continue
         letter, count = found
-        if letter not in _SAYS:
+        if letter not in _FIELDS:
             raise _refusal(locale, f"the field {letter!r} in its pattern {pattern!r}")
         letters = letter * count
-        if _SAYS[letter] == "month" and count > 3 and _field(locale, letters, "month", 1) == "M01":
+        if _FIELDS[letter] == "month" and count > 3 and _field(locale, letters, "month", 1) == "M01":
             raise _refusal(locale, "months written M01 to M12")
-        yield letters, _SAYS[letter]
+        yield letters, _FIELDS[letter]
 
 
 @cache
 def _field(locale: str, letters: str, says: str, key: int) -> str:
-    """One field of any day of which this is true, as babel writes it."""
+    """Return one field as babel writes it, for any day that has this value."""
     of = {
         "year": lambda: date(key, 1, 1),
         "month": lambda: date(2000, key, 1),
@@ -76,7 +76,7 @@ def _field(locale: str, letters: str, says: str, key: int) -> str:
 
 
 def _clean(letters: str) -> str:
-    """As `normalise` would leave it, but for the blanks at its ends."""
+    """Normalise a piece of text, and keep blanks at its ends."""
     return "".join(" " if letter.isspace() else letter for letter in normalize("NFC", letters))
 
 
@@ -93,7 +93,7 @@ FIRST, LAST = date(1900, 1, 1), date(2099, 12, 31)
 # One locale a language. Croatian is not among them: its listopad is October, in Polish and Czech it is November.
 EUROPE = ("en", "de", "fr", "es", "it", "pt", "nl", "sv", "fi", "pl", "ro", "ru")
 LOCALES = (*EUROPE, "ja", "zh", "ko", "vi", "tr", "el", "he", "th")
-# Where the fields of 2010-10-05 stand.
+# Character ranges of the fields of an ISO date.
 ISO_PLACES = {"year": (0, 4), "month": (5, 7), "day": (8, 10)}
 LEAP = 2000
 PUNCTUATION = str.maketrans("", "", ".,")
@@ -107,12 +107,12 @@ def dates(
     test: int = 2_000,
     locales: Sequence[str] = LOCALES,
 ) -> Corpus:
-    """Make days of 1900 to 2099 in babel's full and long styles, every style of every locale as often as the others.
+    """Make days of 1900 to 2099 in babel's full and long styles, every style of every locale equally often.
 
     "5. Oktober 2010" becomes "2010-10-05"; characters are the units of both sides, and the label is the locale. A day
     belongs wholly to one part. Locales in which some text has two readings are refused.
     """
-    kinds = forms(tuple(locales))
+    kinds = date_patterns(tuple(locales))
     days = [FIRST + timedelta(number) for number in range((LAST - FIRST).days + 1)]
     check_sizes(train, valid, test, max_held_out=len(days) // 2)
     if not kinds:
@@ -133,7 +133,7 @@ def dates(
 
 
 def check_unambiguous(examples: Iterable[Pair]) -> None:
-    """Refuse a text that means two days, or would if its commas and full stops were left out."""
+    """Raise for a text that means two days, or would mean two without its commas and full stops."""
     read: dict[str, Pair] = {}
     for example in examples:
         other = read.setdefault(example.source.translate(PUNCTUATION), example)
@@ -147,14 +147,14 @@ def check_unambiguous(examples: Iterable[Pair]) -> None:
             )
 
 
-def _part(random: Random, days: list[date], kinds: list[Form], count: int) -> tuple[Pair, ...]:
-    """As many days in as many forms; each day comes once before any comes twice."""
+def _part(random: Random, days: list[date], kinds: list[DatePattern], count: int) -> tuple[Pair, ...]:
+    """Return `count` pairs, cycling through days and patterns: no day comes twice before every day has come once."""
     chosen = [_example(kinds[number % len(kinds)], days[number % len(days)]) for number in range(count)]
     random.shuffle(chosen)
     return tuple(chosen)
 
 
-def _example(form: Form, day: date) -> Pair:
+def _example(form: DatePattern, day: date) -> Pair:
     text, places = form.write(day)
     spans = tuple(Span(target, (places[field],)) for field, target in ISO_PLACES.items())
     return Pair(text, day.isoformat(), spans, label=form.locale)

@@ -22,7 +22,7 @@ def lists(
     longest: int = 12,
     largest: int = LARGEST,
 ) -> Corpus:
-    """Make lists of 1 to `longest` numbers from 0 to `largest`, every length as often as the others.
+    """Make lists of 1 to `longest` numbers from 0 to `largest`, every length equally often.
 
     "forty-two seven" becomes "42 7"; words are the units of both sides, and the label is the length. No list is in two
     parts, except for lengths of which there are too few lists: each single number is in all three.
@@ -50,13 +50,13 @@ def lists(
 
 
 def _counts(total: int, lengths: range) -> dict[int, int]:
-    """Equal shares; the shortest lengths take what is left over."""
+    """Return equal counts for all lengths; the shortest lengths take the remainder."""
     share, left = divmod(total, len(lengths))
     return {length: share + (length <= left) for length in lengths}
 
 
 def _draws(random: Random, length: int, largest: int) -> Iterator[tuple[int, ...]]:
-    """Lists without end; of single numbers every one in turn, so that no word is missing from a part."""
+    """Yield lists without end. Single numbers come in turn, so that no word is missing from a part."""
     while True:
         if length == 1:
             yield from ((number,) for number in random.sample(range(largest + 1), largest + 1))

@@ -16,7 +16,7 @@ TENS = {2: "twenty", 3: "thirty", 4: "forty", 5: "fifty", 6: "sixty", 7: "sevent
 
 
 def below_hundred(number: int) -> str:
-    """The number in words.
+    """Return the number in words.
 
     >>> below_hundred(7), below_hundred(42)
     ('seven', 'forty-two')
@@ -32,17 +32,17 @@ THOUSAND = 1000
 
 
 class Part(NamedTuple):
-    """Letters, and the places of the digits they say; joints like "und" say none.
+    """A part of a number word, and the places of the digits it says; connectives like "und" say none.
 
     The places of 123,456 are called 5 to 0 from the left; "thousand" is a thing of its own, and called "thousand".
     """
 
     letters: str
-    says: frozenset[int | str] = frozenset()
+    digits: frozenset[int | str] = frozenset()
 
 
 def english_parts(number: int) -> list[Part]:
-    """The number in English.
+    """Return the parts of the number in English.
 
     >>> "".join(part.letters for part in english_parts(21_105))
     'twenty-one thousand, one hundred and five'
@@ -59,7 +59,7 @@ def english_parts(number: int) -> list[Part]:
 
 
 def german_parts(number: int) -> list[Part]:
-    """The number in German, units before tens.
+    """Return the parts of the number in German, units before tens.
 
     >>> "".join(part.letters for part in german_parts(21_105))
     'einundzwanzigtausendeinhundertfünf'
@@ -74,7 +74,7 @@ def german_parts(number: int) -> list[Part]:
 
 
 def french_parts(number: int) -> list[Part]:
-    """The number in French, where 71 is sixty and eleven, and neither a hundred nor a thousand is counted as one.
+    """Return the parts of the number in French; 71 is sixty and eleven, 100 and 1,000 are written without "one".
 
     >>> "".join(part.letters for part in french_parts(271_080))
     'deux cent soixante et onze mille quatre-vingts'
@@ -92,15 +92,15 @@ def french_parts(number: int) -> list[Part]:
     return parts
 
 
-def _remembered(group: Callable[..., Iterator[Part]]) -> Callable[..., tuple[Part, ...]]:
-    """Each group of three digits is put together once."""
+def _cached(group: Callable[..., Iterator[Part]]) -> Callable[..., tuple[Part, ...]]:
+    """Cache the parts of each group of three digits."""
     return cache(lambda *arguments, **options: tuple(group(*arguments, **options)))
 
 
 PARTS: dict[Language, Callable[[int], list[Part]]] = {"de": german_parts, "fr": french_parts}
 
 
-@_remembered
+@_cached
 def _english_group(number: int, place: int) -> Iterator[Part]:
     hundreds, rest = divmod(number, 100)
     if hundreds:
@@ -116,9 +116,9 @@ def _english_group(number: int, place: int) -> Iterator[Part]:
             yield _part(below_hundred(rest % 10), place)
 
 
-@_remembered
+@_cached
 def _german_group(number: int, place: int, *, last: bool) -> Iterator[Part]:
-    """last: whether the number ends with it; one is "eins" at the end and "ein" before more.
+    """Yield the parts of three digits; 1 is "eins" at the end of the number (`last`), otherwise "ein".
 
     (num2words itself forgets the second half of the rule in 301,000.)
     """
@@ -127,24 +127,24 @@ def _german_group(number: int, place: int, *, last: bool) -> Iterator[Part]:
         yield _part(_german_unit(hundreds) + "hundert", place + 2)
     if rest or not hundreds:
         if rest < 20 or rest % 10 == 0:
-            yield _whole(_german_unit(1) if rest == 1 and not last else _said(rest, "de"), rest, place)
+            yield _whole(_german_unit(1) if rest == 1 and not last else _number_word(rest, "de"), rest, place)
         else:
             yield _part(_german_unit(rest % 10), place)
             yield Part("und")
-            yield _part(_said(rest - rest % 10, "de"), place + 1)
+            yield _part(_number_word(rest - rest % 10, "de"), place + 1)
 
 
 def _german_unit(number: int) -> str:
-    """A digit before more of the same word."""
-    return "ein" if number == 1 else _said(number, "de")
+    """Return a digit as it is written before more of the same word."""
+    return "ein" if number == 1 else _number_word(number, "de")
 
 
-@_remembered
+@_cached
 def _french_group(number: int, place: int, *, last: bool) -> Iterator[Part]:
-    """last: whether the number ends with it; "cents" and "quatre-vingts" lose their s before more."""
+    """Yield the parts of three digits; "cents" and "quatre-vingts" keep their s at the end of the number (`last`)."""
     hundreds, rest = divmod(number, 100)
     if hundreds:
-        counted = "" if hundreds == 1 else _said(hundreds, "fr") + " "
+        counted = "" if hundreds == 1 else _number_word(hundreds, "fr") + " "
         yield _part(counted + ("cents" if last and hundreds > 1 and not rest else "cent"), place + 2)
         if rest:
             yield Part(" ")
@@ -154,7 +154,7 @@ def _french_group(number: int, place: int, *, last: bool) -> Iterator[Part]:
     if rest == 80 and not last:
         yield _part("quatre-vingt", place + 1)
     elif rest < 20 or unit == 0:
-        yield _whole(_said(rest, "fr"), rest, place)
+        yield _whole(_number_word(rest, "fr"), rest, place)
     elif ten in (7, 9):  # sixty and eleven, four twenties and eleven: the second word says both digits
         yield from _french_pair(rest, place, base=rest - unit - 10, second=frozenset((place + 1, place)))
     else:
@@ -162,17 +162,17 @@ def _french_group(number: int, place: int, *, last: bool) -> Iterator[Part]:
 
 
 def _french_pair(number: int, place: int, *, base: int, second: frozenset[int | str]) -> Iterator[Part]:
-    """A multiple of twenty or ten and what is added to it, with what joins them: "vingt et un", "vingt-deux"."""
-    first = _said(base, "fr").removesuffix("s") if base == 80 else _said(base, "fr")
-    added = _said(number - base, "fr")
-    whole = _said(number, "fr")
+    """Yield a multiple of ten or twenty, the connective, and what is added: "vingt et un", "vingt-deux"."""
+    first = _number_word(base, "fr").removesuffix("s") if base == 80 else _number_word(base, "fr")
+    added = _number_word(number - base, "fr")
+    whole = _number_word(number, "fr")
     yield _part(first, place + 1)
     yield Part(whole[len(first) : len(whole) - len(added)])
     yield Part(added, second)
 
 
 def _whole(letters: str, number: int, place: int) -> Part:
-    """A number below a hundred in one word: both digits of twelve, the tens of twenty, the unit of two."""
+    """Return a number below 100 that is one word: "twelve" says two digits, "twenty" the tens, "two" the unit."""
     if number < 10:
         return _part(letters, place)
     return _part(letters, place + 1) if number % 10 == 0 else _part(letters, place + 1, place)
@@ -183,7 +183,7 @@ def _part(letters: str, *says: int | str) -> Part:
 
 
 @cache
-def _said(number: int, language: Language) -> str:
+def _number_word(number: int, language: Language) -> str:
     return extra("num2words", "corpus numbers").num2words(number, lang=language)
 
 
@@ -228,7 +228,7 @@ def numbers(
 
 
 def _held_out(random: Random, count: int, held_out: set[int]) -> list[int]:
-    """So many numbers that were not held out before; they are added to `held_out`."""
+    """Return `count` numbers that were not held out before, and add them to `held_out`."""
     chosen = []
     while len(chosen) < count:
         number = _draw(random)
@@ -245,11 +245,11 @@ def _draw(random: Random) -> int:
 
 def _example(number: int, language: Language) -> Pair:
     source, target = PARTS[language](number), english_parts(number)
-    places = [(part, place) for part, place in zip(source, _places(source), strict=True) if part.says]
+    places = [(part, place) for part, place in zip(source, _places(source), strict=True) if part.digits]
     spans = tuple(
-        Span(place, tuple(stretch for other, stretch in places if other.says & part.says))
+        Span(place, tuple(stretch for other, stretch in places if other.digits & part.digits))
         for part, place in zip(target, _places(target), strict=True)
-        if part.says
+        if part.digits
     )
     return Pair(_text(source), _text(target), spans, label=str(len(str(number))))
 
