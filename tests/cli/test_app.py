@@ -31,6 +31,8 @@ def test_version_is_that_of_the_installed_package(capsys):
     [
         (["translate"], "regard translate --help shows what it takes."),
         (["tor"], 'Did you mean "tour"?'),
+        (["trian"], 'Did you mean "train"?'),
+        (["xyz"], "The commands are bench, doctor, evaluate, lab, regress, studio, tour, train, translate;"),
         (["doctor", "--speed"], "--speed"),
         (["tour", "--out"], "--out"),
     ],

@@ -57,6 +57,8 @@ def test_every_flag_arrives(monkeypatch):
         (["m", "--corpus", "poems"], "corpus: got 'poems'"),
         (["m", "--pairs", "p", "--tokenize", "x"], "tokenize: got 'x'"),
         (["m", "--beams", "many"], "--beams"),
+        (["m", "--pairs", "p", "--length-penalty", "nan"], "length_penalty: got nan"),
+        (["m", "--pairs", "p", "--device", "tpu"], "device: got 'tpu'"),
         (["m", "--corpus", "dates", "--out", "no/r.json"], "out: got no/r.json (there is no folder no);"),
         (["m", "--corpus", "dates", "--figure", "no/f.svg"], "figure: got no/f.svg (there is no folder no);"),
     ],

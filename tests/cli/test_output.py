@@ -27,8 +27,6 @@ def test_what_can_be_written_passes(tmp_path):
 
 
 def test_a_device_is_left_to_writing():
-    from pathlib import Path
-
     check_can_write(out=Path(os.devnull))
 
 
@@ -131,7 +129,7 @@ def test_a_reader_that_has_gone_stays_a_broken_pipe(monkeypatch):
         pipe.close()
 
 
-def test_each_is_said_once_one_line_warnings(capsys):
+def test_each_warning_is_one_line_and_said_once(capsys):
     before = warnings.showwarning
     with warnings.catch_warnings(action="always"), one_line_warnings():
         for text in ("no font\n writes Thai", "no font writes Thai", "a gap"):

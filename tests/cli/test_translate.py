@@ -90,6 +90,8 @@ def test_every_flag_arrives(monkeypatch):
         (["nowhere", "ab"], "model: got nowhere, where there is no model.json; needed the folder of a trained model."),
         (["nowhere", "ab", "--input", "x"], "input: got --input x and sentences"),
         (["nowhere", "ab", "--beams", "many"], "--beams"),
+        (["nowhere", "--input", "nowhere", "--shortest", "-1"], "shortest: got -1"),
+        (["nowhere", "--input", "nowhere", "--device", "tpu"], "device: got 'tpu'"),
         (["nowhere", "ab", "--alignment", "gif"], "alignment: got 'gif'"),
         (["nowhere", "ab", "--output", "no/out.txt"], "output: got no/out.txt (there is no folder no);"),
         (["nowhere", "ab", "--alignment", "json", "--alignment-out", "no/a"], "alignment_out: got no/a (there is"),

@@ -51,7 +51,7 @@ FEATURES: dict[str, tuple[tuple[str, ...], str, str]] = {
     "bleu": (
         ("sacrebleu",),
         "regard[translation]",
-        "from regard.translation.extras import extra; extra('sacrebleu', 'evaluate')",
+        "from regard.extras import require; require('sacrebleu', 'translation', 'evaluate')",
     ),
     "dates": (
         ("babel",),

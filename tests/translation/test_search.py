@@ -730,3 +730,10 @@ def test_bad_targets_are_named(targets, lengths, argument, word):
 def test_length():
     assert Hypothesis((4, 5), -1.0, -1.0, None).length == 3
     assert Hypothesis((4, 5), -1.0, -1.0, None, finished=False).length == 2
+
+
+def test_a_maximum_length_below_the_minimum_cuts_a_sentence_off():
+    table = random_table(2, 4, 6)
+    (first,), (second,) = found_in(table, table.state(), 2, longest=torch.tensor([2, 4]), shortest=3)
+    assert (first.length, first.finished) == (2, False)
+    assert second.length >= 3

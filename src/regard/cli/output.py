@@ -1,4 +1,4 @@
-"""What a command writes: files checked before it works for minutes, lines of UTF-8, and failures told in one line."""
+"""What a command writes: files checked before it works for minutes, lines in UTF-8, and failures as one line."""
 
 import os
 import sys

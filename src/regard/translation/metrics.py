@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from regard.errors import RegardError
-from regard.translation.extras import extra
+from regard.extras import require
 
 TOKENIZERS = ("13a", "intl", "char", "zh", "none")
 """Those of sacrebleu that need neither a download nor another library."""
@@ -63,8 +63,8 @@ def score_systems(
     check_tokenizer(tokenize)
     check_count(len(references))
     _check_lengths(systems, references)
-    sacrebleu = extra("sacrebleu", "evaluate")
-    paired = extra("sacrebleu.significance", "evaluate").PairedTest
+    sacrebleu = require("sacrebleu", "translation", "evaluate")
+    paired = require("sacrebleu.significance", "translation", "evaluate").PairedTest
     metrics = {"BLEU": sacrebleu.BLEU(tokenize=tokenize, force=True), "chrF": sacrebleu.CHRF()}
     numbered = [(str(number), list(translations)) for number, translations in enumerate(systems.values())]
     signatures, results = paired(numbered, metrics, [list(references)], "bs", RESAMPLES)()
@@ -78,7 +78,7 @@ def score_systems(
 
 def effective_bleu(translations: Sequence[str], references: Sequence[str], tokenize: str) -> float:
     """Return BLEU over the n-gram orders that occur, for few sentences that may all be shorter than four words."""
-    bleu = extra("sacrebleu", "evaluate").BLEU(tokenize=tokenize, force=True, effective_order=True)
+    bleu = require("sacrebleu", "translation", "evaluate").BLEU(tokenize=tokenize, force=True, effective_order=True)
     return _number(bleu.corpus_score(list(translations), [list(references)]).score)
 
 

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from regard import __version__
 from regard.errors import RegardError
-from regard.translation.extras import MissingPackageError, extra
+from regard.extras import MissingPackageError, require
 from regard.translation.model import Architecture, EncoderDecoder
 from regard.translation.text import read_regular
 from regard.translation.vocabulary import NUM_SPECIAL, Vocabulary, load_vocabulary
@@ -425,7 +425,7 @@ def _weights(model: EncoderDecoder) -> bytes:
                 needed="weights in torch.float32",
                 repair="Call model.float() first.",
             )
-    return extra("safetensors.torch", WEIGHTS).save(tensors)
+    return require("safetensors.torch", "translation", WEIGHTS).save(tensors)
 
 
 def _checked_vocabularies(trained: TrainedModel) -> dict[str, Vocabulary]:
@@ -547,9 +547,9 @@ def _model(
 
 def _tensors(path: Path, content: bytes, version: int) -> dict[str, Tensor]:
     """Return the tensors by their names in the present format."""
-    package = extra("safetensors", WEIGHTS)
+    package = require("safetensors", "translation", WEIGHTS)
     try:
-        tensors = extra("safetensors.torch", WEIGHTS).load(content)
+        tensors = require("safetensors.torch", "translation", WEIGHTS).load(content)
     except (package.SafetensorError, ValueError, KeyError, RuntimeError) as refusal:
         raise corrupt_file(str(path), f"no safetensors file ({refusal})", "the weights of a model") from None
     return tensors if version == FORMAT else {_renamed(name): tensor for name, tensor in tensors.items()}

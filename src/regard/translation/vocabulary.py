@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any, ClassVar, Literal, Protocol, Self, get_args, runtime_checkable
 
 from regard.errors import RegardError
-from regard.translation.extras import extra
+from regard.extras import require
 from regard.translation.text import normalise
 
 Unit = Literal["bpe", "characters", "words"]
@@ -365,7 +365,7 @@ class BPE:
             RegardError: if sentencepiece cannot learn from the texts.
             VocabularySizeError: if there are more different characters than ids.
         """
-        package = extra("sentencepiece", "unit bpe")
+        package = require("sentencepiece", "translation", "unit bpe")
         sentences = filter(_can_be_learnt, map(normalise, texts))
         first = next(sentences, None)
         if first is None:
@@ -422,7 +422,7 @@ class BPE:
         Raises:
             RegardError: if it is damaged, was not written by `to_bytes`, or has another size.
         """
-        processor = extra("sentencepiece", "unit bpe").SentencePieceProcessor()
+        processor = require("sentencepiece", "translation", "unit bpe").SentencePieceProcessor()
         try:
             processor.LoadFromSerializedProto(data)
             check_stored_size(len(processor), size)
@@ -465,7 +465,7 @@ class BPE:
             return self._processor.encode(normalised, out_type=int, num_threads=1)
         # sentencepiece seeds a generator when a thread starts, and encodes a list in a new thread: with one thread,
         # the same seed gives the same result.
-        extra("sentencepiece", "unit bpe").set_random_generator_seed(seed % MAX_SEED)
+        require("sentencepiece", "translation", "unit bpe").set_random_generator_seed(seed % MAX_SEED)
         return self._processor.encode(
             normalised, out_type=int, num_threads=1, enable_sampling=True, alpha=dropout, nbest_size=-1
         )

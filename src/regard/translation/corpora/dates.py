@@ -8,8 +8,8 @@ from typing import NamedTuple
 from unicodedata import normalize
 
 from regard.errors import RegardError
+from regard.extras import require
 from regard.translation.dataset import Corpus, Pair, Span, check_sizes
-from regard.translation.extras import extra
 
 STYLES = ("full", "long")
 # The first letter of a field of a pattern (Unicode TR 35), and the part of the date that it shows.
@@ -44,10 +44,10 @@ def date_patterns(locales: tuple[str, ...]) -> list[DatePattern]:
 
 
 def _pattern(locale: str, style: str) -> Iterator[tuple[str, str | None]]:
-    dates = extra("babel.dates", "corpus dates")
+    dates = require("babel.dates", "translation", "corpus dates")
     try:
         pattern = dates.get_date_format(style, locale).pattern
-    except (extra("babel.core", "corpus dates").UnknownLocaleError, ValueError) as unknown:
+    except (require("babel.core", "translation", "corpus dates").UnknownLocaleError, ValueError) as unknown:
         raise _refusal(locale, str(unknown)) from None
     for kind, found in dates.tokenize_pattern(pattern):
         if kind == "chars":
@@ -72,7 +72,7 @@ def _field(locale: str, letters: str, says: str, key: int) -> str:
         "weekday": lambda: date(2001, 1, 1 + key),  # a Monday, and the days after it
         "era": lambda: ERA,
     }
-    return _clean(extra("babel.dates", "corpus dates").DateTimeFormat(of[says](), locale)[letters])
+    return _clean(require("babel.dates", "translation", "corpus dates").DateTimeFormat(of[says](), locale)[letters])
 
 
 def _clean(letters: str) -> str:

@@ -7,8 +7,8 @@ from random import Random
 from typing import Literal, NamedTuple
 
 from regard.errors import RegardError
+from regard.extras import require
 from regard.translation.dataset import Corpus, Pair, Span, check_sizes
-from regard.translation.extras import extra
 
 TEENS = ("ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen")
 SMALL = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", *TEENS)
@@ -184,7 +184,7 @@ def _part(letters: str, *says: int | str) -> Part:
 
 @cache
 def _number_word(number: int, language: Language) -> str:
-    return extra("num2words", "corpus numbers").num2words(number, lang=language)
+    return require("num2words", "translation", "corpus numbers").num2words(number, lang=language)
 
 
 ALWAYS = 100  # numbers below it are in the training data: some of their words are nowhere else
