@@ -179,7 +179,8 @@ def beam_search(
         chosen = beams.expand(output.log_probabilities, length)
         history.append(beams.sentences, chosen, output.weights)
         beams = beams.advance(chosen, length)
-        tokens, state = chosen.tokens, output.state.reorder(chosen.parents)
+        tokens = chosen.tokens
+        state = output.state if options.beams == 1 else output.state.reorder(chosen.parents)
         active = _active_sentences(beams.is_active, length)
         if active is not None:
             check_no_nan(beams.has_nan, beams.sentences, length)
@@ -278,6 +279,9 @@ class Beams:
         forbidden &= ~words.isnan()  # NaN stays, to be reported
         closed = (self.totals == -torch.inf)[..., None]
         totals, tokens = totals.masked_fill(closed | forbidden, -torch.inf).flatten(1), tokens.flatten(1)
+        if self.options.beams == 1:  # greedy search: the first proposal that is not forbidden
+            place = totals.argmax(1, keepdim=True)
+            return Continuations(totals.gather(1, place), tokens.gather(1, place), torch.zeros_like(place))
         beam = torch.arange(self.totals.shape[1], device=tokens.device).repeat_interleave(words.shape[-1])
         # Three keys by two stable sorts: the proposals are in the order of their beams already.
         by_token = tokens.argsort(dim=1, stable=True)
@@ -303,10 +307,12 @@ class Beams:
         beam = torch.arange(key.shape[1], device=key.device).expand(key.shape)
         finished = self.finished.merge_best(Finished(key, chosen.totals, step, beam))
         totals = chosen.totals.masked_fill(ended | cut_off, -torch.inf)
-        hopeless = self._best_score_left(totals, length) <= finished.key[:, -1:]
+        if self.options.beams > 1:  # a single beam is not open any more when something is finished
+            hopeless = self._best_score_left(totals, length) <= finished.key[:, -1:]
+            totals = totals.masked_fill(hopeless, -torch.inf)
         return replace(
             self,
-            totals=totals.masked_fill(hopeless, -torch.inf),
+            totals=totals,
             open_beams=self.open_beams - ended.sum(1, keepdim=True),
             finished=finished,
             has_nan=self.has_nan | chosen.totals.isnan().any(1),
@@ -365,6 +371,9 @@ class Finished(NamedTuple):
 
     def merge_best(self, others: Finished) -> Finished:
         """Return as many as there are here, best first; of equal ones the earlier, then that of the smaller beam."""
+        if self.key.shape[1] == others.key.shape[1] == 1:
+            is_better = others.key > self.key
+            return Finished(*(torch.where(is_better, new, old) for old, new in zip(self, others, strict=True)))
         both = [torch.cat(pair, 1) for pair in zip(self, others, strict=True)]
         order = both[0].sort(dim=1, descending=True, stable=True).indices[:, : self.key.shape[1]]
         return Finished(*(field.gather(1, order) for field in both))
