@@ -6,13 +6,13 @@ from tests.regression.curves import wave
 
 from regard.regression import hat
 from regard.regression.smoother import Smoother
-from regard.regression.sums import Data
+from regard.regression.sums import Observations
 
 
 @pytest.mark.parametrize("dim", [1, 2])
 def test_lines_by_blocks_are_the_lines_of_the_moments(monkeypatch, dim):
     x, y = wave(dim=dim)
-    data = Data(torch.tensor(x), torch.stack([torch.tensor(y), torch.tensor(y) ** 2], -1))
+    data = Observations(torch.tensor(x), torch.stack([torch.tensor(y), torch.tensor(y) ** 2], -1))
     smoother = Smoother(data, "gaussian", 0.8, degree=1)
     monkeypatch.setattr(hat, "WEIGHTS_AT_ONCE", 700)
     assert len(list(hat.blocks(smoother, data.key))) > 10

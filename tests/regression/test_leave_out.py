@@ -7,12 +7,12 @@ from tests.regression.curves import KERNELS, left_out, wave
 
 from regard.regression import leave_out
 from regard.regression.smoother import Smoother
-from regard.regression.sums import Data
+from regard.regression.sums import Observations
 
 
 def smoother(x, y, kernel, width, degree, weight=None):
     weight = None if weight is None else torch.tensor(weight)
-    return Smoother(Data(torch.tensor(x), torch.tensor(y).unsqueeze(-1), weight), kernel, width, degree)
+    return Smoother(Observations(torch.tensor(x), torch.tensor(y).unsqueeze(-1), weight), kernel, width, degree)
 
 
 @pytest.mark.parametrize("exclude", [0, 3])

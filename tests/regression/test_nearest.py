@@ -8,7 +8,7 @@ from tests.regression.curves import KERNELS, estimate, wave
 
 from regard.regression import NadarayaWatson, Nearest
 from regard.regression.nearest import widths
-from regard.regression.sums import Data
+from regard.regression.sums import Observations
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -33,7 +33,7 @@ def test_columns_are_measured_in_standard_deviations():
 
 def test_weights_count_and_the_row_itself_does_not():
     key = torch.tensor([[0.0], [1.0], [2.5], [7.0]], dtype=torch.float64)
-    data = Data(key, key, torch.tensor([2.0, 1.0, 1.0, 1.0], dtype=torch.float64))
+    data = Observations(key, key, torch.tensor([2.0, 1.0, 1.0, 1.0], dtype=torch.float64))
     assert widths(key[:1], data, 3).item() == 1.0
     own = torch.arange(4)
     assert widths(key, data, 2, own)[:, 0].tolist() == [1.0, 1.0, 2.5, 6.0]
@@ -79,7 +79,7 @@ def test_a_count_of_numpy_is_a_count():
 def test_weights_of_one_give_the_widths_of_unweighted_keys(k, exclude):
     key = torch.from_numpy(np.random.default_rng(0).normal(size=(53, 2)).round(1))
     own = torch.arange(53)
-    plain, weighted = Data(key, key), Data(key, key, torch.ones(53, dtype=torch.float64))
+    plain, weighted = Observations(key, key), Observations(key, key, torch.ones(53, dtype=torch.float64))
     for rows in (None, own):
         torch.testing.assert_close(
             widths(key, plain, k, rows, exclude), widths(key, weighted, k, rows, exclude), rtol=0, atol=0

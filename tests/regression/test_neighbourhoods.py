@@ -6,7 +6,7 @@ import torch
 from regard import inspect
 from regard.regression import band, derivative, hat, neighbourhoods
 from regard.regression.smoother import Smoother
-from regard.regression.sums import Data, on_line
+from regard.regression.sums import Observations, on_line
 
 WIDTHS = (1e-5, 1 / 512, 5 / 512, 0.1, 3.0)
 
@@ -16,7 +16,7 @@ def drawn(dtype, weighted):
     torch.manual_seed(3)
     key = (100 + torch.rand(200, 1, dtype=torch.float64)).mul(512).round().div(512).to(dtype)
     weight = torch.randint(1, 4, (200,)).to(dtype) if weighted else None
-    return Data(key, torch.randn(200, 2, dtype=dtype), weight)
+    return Observations(key, torch.randn(200, 2, dtype=dtype), weight)
 
 
 @pytest.mark.parametrize("kernel", sorted(on_line.NAMES))
@@ -40,7 +40,7 @@ def test_lines_of_the_keys_nearby_are_those_of_all_keys(monkeypatch, kernel, dty
 
 @pytest.mark.parametrize("kernel", ["epanechnikov", "gaussian", "laplacian"])
 def test_many_narrow_windows_are_not_compared_with_all_keys(monkeypatch, kernel):
-    data = Data(torch.rand(5000, 1, dtype=torch.float64), torch.randn(5000, 1, dtype=torch.float64))
+    data = Observations(torch.rand(5000, 1, dtype=torch.float64), torch.randn(5000, 1, dtype=torch.float64))
     pairs = []
 
     def counted(query, key, *rest, **settings):

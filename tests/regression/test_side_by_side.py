@@ -6,7 +6,7 @@ import torch
 
 from regard.regression import criteria, side_by_side
 from regard.regression.smoother import Smoother
-from regard.regression.sums import Data
+from regard.regression.sums import Observations
 from regard.scores.names import KERNEL_SCORES
 
 WIDTHS = [1e-7, 0.003, 0.02, 0.11, 0.5, 2.0, 60.0]
@@ -17,7 +17,7 @@ def smoother(kernel, width=1.0, weights=False, rows=90, offset=0.0):
     x = np.concatenate([rng.random(rows - 10), 5 + 0.1 * rng.random(10)])
     y = np.stack([np.sin(4 * x), rng.standard_normal(rows)], -1)
     weight = torch.from_numpy(rng.choice([0.3, 1.0, 2.0, 3.7], rows)) if weights else None
-    return Smoother(Data(torch.from_numpy(x[:, None] + offset), torch.from_numpy(y), weight), kernel, width)
+    return Smoother(Observations(torch.from_numpy(x[:, None] + offset), torch.from_numpy(y), weight), kernel, width)
 
 
 @pytest.mark.parametrize("weights", [False, True])
@@ -39,7 +39,9 @@ def test_an_offset_and_many_calls_change_nothing(monkeypatch):
 
 
 def test_the_nearest_other_row_is_never_in_another_copy():
-    two = Smoother(Data(torch.tensor([[0.0], [1.0]]).double(), torch.tensor([[1.0], [4.0]]).double()), "gaussian", 1.0)
+    two = Smoother(
+        Observations(torch.tensor([[0.0], [1.0]]).double(), torch.tensor([[1.0], [4.0]]).double()), "gaussian", 1.0
+    )
     found = side_by_side.judge(two, [1e-6, 1e-5, 1e-3, 0.1, 10.0])
     assert [float(judgement.value) for judgement in found] == pytest.approx([9.0] * 5)
 

@@ -6,12 +6,12 @@ import torch
 from tests.regression.curves import wave
 
 from regard.regression.smoother import Smoother
-from regard.regression.sums import Data
+from regard.regression.sums import Observations
 
 
 def test_data_are_prepared_once_for_all_widths():
     x, y = wave()
-    data = Data(torch.tensor(x), torch.tensor(y).unsqueeze(-1))
+    data = Observations(torch.tensor(x), torch.tensor(y).unsqueeze(-1))
     first = Smoother(data, "gaussian", 1.0)
     assert replace(first, width=0.5).prepared is first.prepared
     other = replace(first, data=data._replace(value=-data.value))

@@ -18,7 +18,7 @@ from regard.regression import hat, local_linear
 from regard.regression.neighbourhoods import neighbourhoods
 from regard.regression.search import check_counts
 from regard.regression.smoother import Smoother
-from regard.regression.sums import Data, can_square, pool_squares, prepare
+from regard.regression.sums import Observations, can_square, pool_squares, prepare
 from regard.scores.kernels import KERNELS
 
 # Far away both log masses are large: where their rounding reaches this, their difference has no digits left.
@@ -124,7 +124,7 @@ def _of_lines(smoother: Smoother, query: Tensor, sigma2: Tensor) -> Tensor:
             continue
         squares = pool_squares(
             query,
-            prepare(Data(data.key[there], data.value[there], weight[there])),
+            prepare(Observations(data.key[there], data.value[there], weight[there])),
             kernel,
             smoother.tolerance,
             moments=True,

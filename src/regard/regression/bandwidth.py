@@ -15,7 +15,7 @@ from regard.regression.per_dimension import refine
 from regard.regression.rules import RULES, spread, width_by_rule
 from regard.regression.search import Judge, Trials, find_width
 from regard.regression.smoother import Smoother
-from regard.regression.sums import Data
+from regard.regression.sums import Observations
 
 
 class Chosen(NamedTuple):
@@ -59,7 +59,7 @@ def shown(smoother: Smoother) -> float | np.ndarray | Nearest:
 
 def _nearest(smoother: Smoother, wish: Wish) -> Chosen:
     """Adaptive widths, measured in standard deviations where there are several dimensions."""
-    data: Data = smoother.data
+    data: Observations = smoother.data
     if data.key.shape[-1] > 1:
         scale = spread(data).to(data.key.dtype)
         smoother = replace(smoother, data=data._replace(key=data.key / scale), scale=scale)
@@ -68,7 +68,7 @@ def _nearest(smoother: Smoother, wish: Wish) -> Chosen:
     return Chosen(replace(smoother, width=wish.bandwidth))
 
 
-def _plain(width: Tensor, data: Data) -> float | Tensor:
+def _plain(width: Tensor, data: Observations) -> float | Tensor:
     """A number where there is one for all dimensions, else (dim,) beside the data."""
     return float(width) if width.numel() == 1 else width.to(data.key)
 

@@ -12,7 +12,7 @@ from regard.regression.nearest import Nearest
 from regard.regression.neighbourhoods import neighbourhoods
 from regard.regression.smoother import Smoother
 from regard.regression.sums import Kernel
-from regard.regression.sums.through_attend import score_of
+from regard.regression.sums.all_pairs import as_score
 from regard.scores.kernels import KERNELS
 
 
@@ -48,7 +48,7 @@ def _of_gaussian(smoother: Smoother, query: Tensor) -> tuple[Tensor, Tensor]:
 
 def _by_pairs(smoother: Smoother, query: Tensor) -> Tensor:
     assert isinstance(smoother.width, float | Tensor)
-    score = score_of(Kernel(smoother.kernel, smoother.width))
+    score = as_score(Kernel(smoother.kernel, smoother.width))
     slope = smoother.data.value.new_zeros(*query.shape, smoother.outputs)
     for block, seen in neighbourhoods(smoother, query.detach()):
         data = seen.data

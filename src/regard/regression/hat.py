@@ -9,7 +9,7 @@ from torch import Tensor
 from regard import Mask, inspect
 from regard.regression.local_linear import Line, inverse_of_covariance
 from regard.regression.neighbourhoods import Seen, everything, neighbourhoods
-from regard.regression.sums.through_attend import score_of
+from regard.regression.sums.all_pairs import as_score
 
 if TYPE_CHECKING:
     from regard.regression.smoother import Smoother
@@ -79,7 +79,7 @@ def blocks(smoother: "Smoother", query: Tensor) -> Iterator[slice]:
 def _shares(smoother: "Smoother", query: Tensor, seen: Seen, own: Tensor | None, exclude: int) -> tuple[Tensor, Tensor]:
     """The weights p of eq. 4, (queries, keys), and the heaviest key of each query."""
     data = seen.data
-    score = score_of(smoother.kernel_at(query, own, exclude))
+    score = as_score(smoother.kernel_at(query, own, exclude))
     bias, mask = data.bias, None
     if own is not None:
         hidden = (seen.row - own.unsqueeze(-1)).abs() <= exclude

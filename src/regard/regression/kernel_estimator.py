@@ -16,7 +16,7 @@ from torch import Tensor
 from regard.errors import RegardError
 from regard.regression import arrays, bandwidth, distributed, empty, hat
 from regard.regression.smoother import Fit, Smoother
-from regard.regression.sums import Data, Pool
+from regard.regression.sums import Observations, Pool
 from regard.scores.names import KERNEL_SCORES
 
 
@@ -42,7 +42,9 @@ class KernelEstimator(BaseEstimator):
         # The estimator owns its data: the caller may change the arrays afterwards. Indexing copies them as well.
         X, value = (X.clone(), value.clone()) if kept is None else (X[kept], value[kept])
         wish = bandwidth.Wish(self.bandwidth, int(self.exclude), self.per_dimension, self.verbose)
-        chosen = bandwidth.choose(Smoother(Data(X, value, weight), self.kernel, 1.0, degree, self.tolerance), wish)
+        chosen = bandwidth.choose(
+            Smoother(Observations(X, value, weight), self.kernel, 1.0, degree, self.tolerance), wish
+        )
         self._rows, self._kept = rows, kept
         self._keep(chosen)
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from regard.regression.sums import Pool
-from regard.regression.sums.record import Moments
+from regard.regression.sums.observations import Moments
 
 
 class Line(NamedTuple):

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import RegardError
-from regard.regression.sums import Data
+from regard.regression.sums import Observations
 
 # Distances that exist at once: 2^22 float64 numbers are 32 MiB.
 DISTANCES_AT_ONCE = 2**22
@@ -37,7 +37,7 @@ class Nearest:
             )
 
 
-def widths(query: Tensor, data: Data, k: int, own: Tensor | None = None, exclude: int = 0) -> Tensor:
+def widths(query: Tensor, data: Observations, k: int, own: Tensor | None = None, exclude: int = 0) -> Tensor:
     """(queries, 1): the distance within which the keys weigh k together, or the farthest key's where they do not.
 
     own: (queries,), or None; the row of the data that each query is. What it leaves out, with `exclude` rows on each

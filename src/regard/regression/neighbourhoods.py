@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from regard.regression.sums import Data, on_line
-from regard.regression.sums.line import Line
+from regard.regression.sums import Observations, on_line
+from regard.regression.sums.line import SortedData
 from regard.scores.kernels import KERNELS
 
 if TYPE_CHECKING:
@@ -24,11 +24,11 @@ FAINT = 750.0
 class Seen(NamedTuple):
     """Keys that queries are compared with, and which rows of the data they are, (keys,)."""
 
-    data: Data
+    data: Observations
     row: Tensor
 
 
-def everything(data: Data) -> Seen:
+def everything(data: Observations) -> Seen:
     """All keys."""
     return Seen(data, torch.arange(len(data.key), device=data.key.device))
 
@@ -43,7 +43,12 @@ def neighbourhoods(
     """
     line = smoother.prepared
     kernel = None if smoother.adapts else smoother.kernel_at(query)
-    if not len(query) or kernel is None or not isinstance(line, Line) or not on_line.can_pool(query, kernel, None):
+    if (
+        not len(query)
+        or kernel is None
+        or not isinstance(line, SortedData)
+        or not on_line.can_pool(query, kernel, None)
+    ):
         yield from _cut(torch.arange(len(query), device=query.device), everything(smoother.data), pairs)
         return
     place = query[:, 0].double()
@@ -63,7 +68,7 @@ def _cut(block: Tensor, seen: Seen, pairs: int | None) -> Iterator[tuple[Tensor,
     yield from ((some, seen) for some in block.split(rows))
 
 
-def _reach(kernel: str, width: float, place: Tensor, line: Line, hidden: int) -> Tensor:
+def _reach(kernel: str, width: float, place: Tensor, line: SortedData, hidden: int) -> Tensor:
     """How far from each place, (queries,), a key may be and have a weight beside that of the nearest one."""
     if KERNELS[kernel].is_compact:
         return torch.full_like(place, width)

@@ -8,7 +8,7 @@ by the ratio of the canonical bandwidths of Marron and Nolan (1988), so that it 
 import torch
 from torch import Tensor
 
-from regard.regression.sums import Data
+from regard.regression.sums import Observations
 from regard.scores.kernels import KERNELS
 
 RULES = ("scott", "silverman")
@@ -24,7 +24,7 @@ def relative_to_gaussian(kernel: str) -> float:
     return canonical_bandwidth(kernel) / canonical_bandwidth("gaussian")
 
 
-def spread(data: Data) -> Tensor:
+def spread(data: Observations) -> Tensor:
     """(dim,): the standard deviation of each column, repetitions counted; 1 where a column is constant."""
     key = data.key.double()
     weight = torch.ones_like(key[:, 0]) if data.weight is None else data.weight.double()
@@ -35,7 +35,7 @@ def spread(data: Data) -> Tensor:
     return torch.where(deviation > 0, deviation, 1.0)
 
 
-def width_by_rule(rule: str, data: Data, kernel: str) -> Tensor:
+def width_by_rule(rule: str, data: Observations, kernel: str) -> Tensor:
     """(dim,): the width of each dimension."""
     dim = data.key.shape[-1]
     n = len(data.key) if data.weight is None else float(data.weight.double().sum())

@@ -28,7 +28,7 @@ from regard.regression.criteria import CRITERIA
 from regard.regression.minimum import Curve, Scan, minimise, polish
 from regard.regression.rules import relative_to_gaussian, spread
 from regard.regression.smoother import Smoother
-from regard.regression.sums import Data
+from regard.regression.sums import Observations
 from regard.regression.warning_kinds import BandwidthWarning
 
 SCAN_ROWS = 8192
@@ -164,7 +164,7 @@ def check_counts(smoother: Smoother) -> None:
         )
 
 
-def check_rows(data: Data, criterion: str) -> None:
+def check_rows(data: Observations, criterion: str) -> None:
     """A criterion needs another row to compare with."""
     if len(data.key) < 2:
         raise RegardError(
@@ -200,7 +200,7 @@ def _range_of_places(smoother: Smoother, unit: Tensor | None) -> tuple[float, fl
     return math.log(narrowest * ratio), math.log(widest * ratio)
 
 
-def _spacing(data: Data) -> float:
+def _spacing(data: Observations) -> float:
     """The usual distance between neighbouring values of the only column, which are not all equal.
 
     This is the median distance, or, if smaller, the median that counts each distance once for every row at its ends.
@@ -271,7 +271,7 @@ def _evaluated(judge: Judge, places: list[float]) -> Curve:
     return curve
 
 
-def _rounding(data: Data) -> float:
+def _rounding(data: Observations) -> float:
     """What two evaluations of one criterion may differ by: sums in another order."""
     return 4 * torch.finfo(data.key.dtype).eps
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from regard.regression.criteria import Judgement
 from regard.regression.leave_out import mean_of_others
 from regard.regression.smoother import Smoother
-from regard.regression.sums import Data, Kernel, grid, pool
+from regard.regression.sums import Kernel, Observations, grid, pool
 
 # Widths between two copies, besides their lengths: a Gaussian that far away is 0.
 GAP = 60.0
@@ -57,7 +57,7 @@ def _judge_copies(smoother: Smoother, widths: Sequence[float]) -> list[Judgement
     # Copies of sorted rows stand in the order of their line, which then needs no sorting.
     key, value, weight = smoother.data
     order = key[:, 0].argsort()
-    ordered = Data(key[order], value[order], None if weight is None else weight[order])
+    ordered = Observations(key[order], value[order], None if weight is None else weight[order])
     smoother = replace(smoother, data=ordered)
     at_once = max(MOST_ROWS // len(smoother.data.key), 1)
     parts = [widths[start : start + at_once] for start in range(0, len(widths), at_once)]
@@ -67,7 +67,7 @@ def _judge_copies(smoother: Smoother, widths: Sequence[float]) -> list[Judgement
 def _judge_together(smoother: Smoother, widths: Sequence[float]) -> list[Judgement]:
     (key, value, weight), copies = smoother.data, len(widths)
     line = _line(key[:, 0].double(), torch.tensor(widths, dtype=torch.float64, device=key.device))
-    whole = Data(
+    whole = Observations(
         line.reshape(-1, 1), value.double().repeat(copies, 1), None if weight is None else _repeat(weight, copies)
     )
     pooled = pool(whole.key, whole, Kernel(smoother.kernel, 1.0), exclude=0, tolerance=TOLERANCE)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from regard.regression import hat, local_linear, nearest
-from regard.regression.sums import Data, Kernel, Pool, Prepared, pool, prepare
+from regard.regression.sums import Kernel, Observations, Pool, Prepared, pool, prepare
 from regard.scores.kernels import KERNELS
 
 Width = float | Tensor | nearest.Nearest
@@ -36,7 +36,7 @@ class Smoother:
     prepared: what the kernel sums make of `data` once for all widths; `replace(smoother, width=...)` keeps it.
     """
 
-    data: Data
+    data: Observations
     kernel: str
     width: Width
     degree: int = 0

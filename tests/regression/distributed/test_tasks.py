@@ -11,7 +11,7 @@ from tests.refuses import refuses
 
 from regard.regression.distributed import tasks
 from regard.regression.distributed.summary import summarise
-from regard.regression.sums import Data, Kernel, pool
+from regard.regression.sums import Kernel, Observations, pool
 from regard.scores.names import KERNEL_SCORES
 
 
@@ -51,7 +51,7 @@ def test_every_split_gives_the_same(name, cuts, dim, ordered, weighted, width):
     part = pooled_by_parts(query, X, y, weight, kernel, cuts)
 
     kept = slice(None) if weight is None else weight > 0
-    data = Data(*(None if a is None else torch.tensor(a[kept]) for a in (X, y, weight)))
+    data = Observations(*(None if a is None else torch.tensor(a[kept]) for a in (X, y, weight)))
     whole = pool(torch.tensor(query), data, kernel)
     log_mass = part.peak + part.log_mass
     assert np.array_equal(np.isneginf(log_mass), whole.log_mass.isneginf().numpy())
@@ -85,7 +85,7 @@ def test_float32_stays_float32():
     random = np.random.default_rng(3)
     X, y = random.normal(size=(50, 2)).astype(np.float32), random.normal(size=(50, 1)).astype(np.float32)
     part = pooled_by_parts(X[:9], X, y, None, Kernel("gaussian", 0.5), [20])
-    whole = pool(torch.tensor(X[:9]), Data(torch.tensor(X), torch.tensor(y)), Kernel("gaussian", 0.5))
+    whole = pool(torch.tensor(X[:9]), Observations(torch.tensor(X), torch.tensor(y)), Kernel("gaussian", 0.5))
     assert part.mean.dtype == np.float32
     np.testing.assert_allclose(part.mean, whole.mean.numpy(), atol=4e-6)
 

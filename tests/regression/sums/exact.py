@@ -4,8 +4,8 @@ import numpy as np
 import torch
 
 from regard.regression.sums import Kernel, Pool, on_line
-from regard.regression.sums.line import Line
-from regard.regression.sums.record import Moments
+from regard.regression.sums.line import SortedData
+from regard.regression.sums.observations import Moments
 
 COMPACT = ("boxcar", "triangular", "epanechnikov", "biweight", "tricube", "cosine_kernel")
 ALL = (*COMPACT, "gaussian", "laplacian")
@@ -69,7 +69,7 @@ def pool(query, data, kernel: Kernel, exclude=None) -> Pool:
 
 def near_linear(query, data, kernel: Kernel, *, exclude=None, moments=False, tolerance=None) -> Pool:
     """The sums under test, for data of any size, sorted or not."""
-    line = data if isinstance(data, Line) else Line.of(data)
+    line = data if isinstance(data, SortedData) else SortedData.of(data)
     return on_line.pool(query, line, kernel, exclude=exclude, moments=moments, tolerance=tolerance)
 
 

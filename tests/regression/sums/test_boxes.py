@@ -6,8 +6,8 @@ import pytest
 import torch
 from tests import bounds
 
-from regard.regression.sums import boxes, through_attend
-from regard.regression.sums.record import Data, Kernel
+from regard.regression.sums import all_pairs, boxes
+from regard.regression.sums.observations import Kernel, Observations
 
 COMPACT = ["boxcar", "triangular", "epanechnikov", "biweight", "tricube", "cosine_kernel"]
 
@@ -22,9 +22,9 @@ def many_blocks(monkeypatch):
 @pytest.fixture
 def pooled_keys(monkeypatch):
     """How many pairs the operator was given."""
-    pairs, record_of = [], through_attend.record_of
+    pairs, record_of = [], all_pairs.attended
     monkeypatch.setattr(
-        through_attend, "record_of", lambda q, d, *rest: pairs.append(len(q) * len(d.key)) or record_of(q, d, *rest)
+        all_pairs, "attended", lambda q, d, *rest: pairs.append(len(q) * len(d.key)) or record_of(q, d, *rest)
     )
     return pairs
 
@@ -32,18 +32,18 @@ def pooled_keys(monkeypatch):
 def uniform(dim, dtype=torch.float64, queries=301, keys=403):
     draw = [torch.rand(queries, dim), torch.rand(keys, dim), torch.randn(keys, 2)]
     query, key, value = (x.to(dtype) for x in draw)
-    return query, Data(key, value)
+    return query, Observations(key, value)
 
 
 def assert_as_all_pairs(query, data, kernel, **settings):
     """Up to some roundings of the dtype."""
     found = boxes.pool(query, data, kernel, **settings)
-    all_pairs = through_attend.pool(query, data, kernel, **settings)
+    by_pairs = all_pairs.pool(query, data, kernel, **settings)
     names = ["mean", "log_mass"]
-    pairs = [(name, getattr(found, name), getattr(all_pairs, name)) for name in names]
+    pairs = [(name, getattr(found, name), getattr(by_pairs, name)) for name in names]
     if settings.get("moments"):
         pairs += [
-            (name, getattr(found.moments, name), getattr(all_pairs.moments, name)) for name in found.moments._fields
+            (name, getattr(found.moments, name), getattr(by_pairs.moments, name)) for name in found.moments._fields
         ]
     for name, mine, theirs in pairs:
         bounds.assert_close(mine, theirs, bounds.roundings(theirs, 64, query.dtype), name)
@@ -76,7 +76,7 @@ def test_clusters_far_apart_and_queries_where_there_are_no_keys(dim):
     centres = torch.tensor([0.0, 1e3, -1e5, 5.0])
     key = torch.cat([c + 0.3 * torch.randn(60, dim, dtype=torch.float64) for c in centres])
     query = torch.cat([key[::3], torch.full((9, dim), 500.0), torch.full((5, dim), 1e9)])
-    data = Data(key, torch.randn(len(key), 1, dtype=torch.float64))
+    data = Observations(key, torch.randn(len(key), 1, dtype=torch.float64))
     found = assert_as_all_pairs(query, data, Kernel("biweight", 0.4))
     assert found.log_mass[-14:].isneginf().all()
     assert (found.mean[-14:] == 0).all()
@@ -97,7 +97,7 @@ def test_the_edge_of_a_boxcar_on_a_lattice_is_inside(dtype, dim):
     """On a lattice of step 0.1 many pairs are at the edge, or one rounding beside it: |q - k| <= width decides."""
     side = torch.arange(13 if dim == 2 else 7, dtype=dtype) * 0.1
     lattice = torch.tensor(list(itertools.product(side.tolist(), repeat=dim)), dtype=dtype)
-    data = Data(lattice, torch.randn(len(lattice), 1, dtype=dtype))
+    data = Observations(lattice, torch.randn(len(lattice), 1, dtype=dtype))
     for width in (0.1, 0.2, 0.3):
         found = boxes.pool(lattice, data, Kernel("boxcar", width))
         distances = (lattice.unsqueeze(1) - lattice).square().sum(-1).sqrt()
@@ -113,7 +113,7 @@ def test_leaving_each_row_out_of_its_own_sum(name, weighted):
     key = data.key.clone()
     key[50:60] = key[0]
     weight = torch.randint(1, 4, (len(key),)) * 0.5 if weighted else None
-    data = Data(key, data.value, None if weight is None else weight.double())
+    data = Observations(key, data.value, None if weight is None else weight.double())
     found = assert_as_all_pairs(key, data, Kernel(name, 0.06), exclude=0)
     assert (found.mean - assert_as_all_pairs(key, data, Kernel(name, 0.06)).mean).abs().max() > 0.1
 

@@ -5,12 +5,12 @@ import torch
 from tests.regression.sums import exact
 from tests.regression.sums.exact import near_linear
 
-from regard.regression.sums import Data, Kernel, cells, compact, pairs, running, windows
+from regard.regression.sums import Kernel, Observations, cells, compact, line, running, windows
 
 
 def grid(keys):
     """Keys in an order of their own, evenly drawn on [0, 1]."""
-    return Data(torch.rand(keys, 1, dtype=torch.float64), torch.randn(keys, 1, dtype=torch.float64))
+    return Observations(torch.rand(keys, 1, dtype=torch.float64), torch.randn(keys, 1, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("name", exact.COMPACT)
@@ -22,7 +22,7 @@ def test_chunks_do_not_matter(name, exclude, monkeypatch):
         (running, "CHUNK", 600),
         (windows, "ROWS", 90),
         (cells, "ROWS", 70),
-        (pairs, "PAIRS", 50),
+        (line, "PAIRS", 50),
     ):
         monkeypatch.setattr(module, constant, size)
     for width in (1e-3, 0.08, 1.5):
@@ -44,7 +44,9 @@ def test_where_data_are_dense_no_row_is_summed_pair_by_pair(name, monkeypatch):
 @pytest.mark.parametrize("name", exact.COMPACT[1:])
 def test_a_window_with_keys_at_its_very_edge_only(name):
     """The mass is a cancellation of sums that are far larger: such rows are summed pair by pair."""
-    data = Data(torch.linspace(0, 1e-4, 50, dtype=torch.float64).unsqueeze(-1), torch.randn(50, 1, dtype=torch.float64))
+    data = Observations(
+        torch.linspace(0, 1e-4, 50, dtype=torch.float64).unsqueeze(-1), torch.randn(50, 1, dtype=torch.float64)
+    )
     query = torch.tensor([[1.0], [0.99995], [1 + 5e-5], [-0.99999]], dtype=torch.float64)
     found = near_linear(query, data, Kernel(name, 1.0))
     exact.assert_close(found, exact.pool(query, data, Kernel(name, 1.0)), data.value, 1e-9)

@@ -5,11 +5,11 @@ import torch
 from tests.regression.sums import exact
 from tests.regression.sums.exact import near_linear
 
-from regard.regression.sums import Data, Kernel, gaussian, gaussian_cells, pairs
+from regard.regression.sums import Kernel, Observations, gaussian, gaussian_cells, line
 
 
 def grid(keys):
-    return Data(torch.rand(keys, 1, dtype=torch.float64), torch.randn(keys, 1, dtype=torch.float64))
+    return Observations(torch.rand(keys, 1, dtype=torch.float64), torch.randn(keys, 1, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("exclude", [None, 0])
@@ -21,7 +21,7 @@ def test_chunks_do_not_matter(width, exclude, monkeypatch):
     constants = {"CELLS": 3, "GATHERED": 2000, "ROWS": 40, "KEYS": 70}
     for constant, size in constants.items():
         monkeypatch.setattr(gaussian_cells, constant, size)
-    monkeypatch.setattr(pairs, "PAIRS", 500)
+    monkeypatch.setattr(line, "PAIRS", 500)
     monkeypatch.setattr(gaussian, "FEW", 0)
     found = near_linear(query, data, Kernel("gaussian", width), exclude=exclude, moments=exclude is None)
     judged = exact.pool(query, data, Kernel("gaussian", width), exclude)
@@ -44,7 +44,7 @@ def test_where_data_are_dense_no_row_is_summed_pair_by_pair(exclude, monkeypatch
 def test_a_gap_between_dense_keys():
     """From the edge of the keys to the middle of a gap of 60 widths."""
     key = torch.cat([torch.rand(400, 1), 7 + torch.rand(300, 1)]).double()
-    data = Data(key, torch.randn(700, 1, dtype=torch.float64))
+    data = Observations(key, torch.randn(700, 1, dtype=torch.float64))
     query = torch.linspace(0.9, 7.1, 150, dtype=torch.float64).unsqueeze(-1)
     found = near_linear(query, data, Kernel("gaussian", 0.1))
     exact.assert_close(found, exact.pool(query, data, Kernel("gaussian", 0.1)), data.value, 2e-12)

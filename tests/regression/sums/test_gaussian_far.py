@@ -5,7 +5,7 @@ import torch
 from tests.regression.sums import exact
 from tests.regression.sums.exact import near_linear
 
-from regard.regression.sums import Data, Kernel, gaussian, pool
+from regard.regression.sums import Kernel, Observations, gaussian, pool
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e6])
@@ -14,7 +14,7 @@ def test_a_gap_and_both_ends(offset, weighted, monkeypatch):
     """From 1 to 1000 widths away; in the middle of the gap both sides count."""
     key = torch.cat([torch.rand(200, 1), 4 + torch.rand(100, 1)]).double()
     weight = 0.1 + torch.rand(300, dtype=torch.float64) if weighted else None
-    data = Data(key + offset, torch.randn(300, 2, dtype=torch.float64), weight)
+    data = Observations(key + offset, torch.randn(300, 2, dtype=torch.float64), weight)
     away = torch.logspace(-1, 2, 1500, dtype=torch.float64)
     query = torch.cat([1 + 3 * torch.rand(600).double(), 2.5 + 0.01 * torch.rand(60).double(), -away, 5 + away])
     query = query.unsqueeze(-1) + offset
@@ -31,7 +31,7 @@ def test_a_gap_and_both_ends(offset, weighted, monkeypatch):
 def test_the_nearest_of_tied_keys():
     """So far away that all squares overflow, the tied keys at the end share by weight."""
     key = torch.tensor([[0.0], [1.0], [1.0]], dtype=torch.float64)
-    data = Data(key, torch.tensor([[9.0], [1.0], [4.0]]).double(), torch.tensor([1.0, 2.0, 1.0]).double())
+    data = Observations(key, torch.tensor([[9.0], [1.0], [4.0]]).double(), torch.tensor([1.0, 2.0, 1.0]).double())
     query = torch.linspace(1e5, 1.1e5, 100, dtype=torch.float64).unsqueeze(-1)
     found = near_linear(query, data, Kernel("gaussian", 1e-155))
     assert torch.allclose(found.mean, torch.full_like(found.mean, 2.0), rtol=1e-14)
@@ -42,6 +42,8 @@ def test_the_nearest_of_tied_keys():
 def test_however_far_away_the_nearest_key_answers(place):
     key = torch.linspace(0, 4, 50, dtype=torch.float64).unsqueeze(-1)
     query = torch.full((2000, 1), place, dtype=torch.float64)
-    pooled = pool(query, Data(key, torch.arange(50.0, dtype=torch.float64).unsqueeze(-1)), Kernel("gaussian", 0.3))
+    pooled = pool(
+        query, Observations(key, torch.arange(50.0, dtype=torch.float64).unsqueeze(-1)), Kernel("gaussian", 0.3)
+    )
     assert (pooled.mean - (49 if place > 0 else 0)).abs().max() < 1e-12
     assert pooled.log_mass.isfinite().all()

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.regression.smoother import Smoother
-from regard.regression.sums import Data
+from regard.regression.sums import Observations
 from regard.regression.sums.grid import TOLERANCE, pool_others
 
 
@@ -16,7 +16,7 @@ def line(seed, rows=300, outliers=0, weights=False, offset=0.0):
     key = np.concatenate([rng.random(rows - outliers), 3 + rng.random(outliers)])
     value = np.stack([np.sin(9 * key) + 50, rng.standard_normal(rows)], -1)
     weight = torch.from_numpy(rng.choice([0.01, 1.0, 5.5], rows)) if weights else None
-    return Data(torch.from_numpy(key[:, None] + offset), torch.from_numpy(value), weight)
+    return Observations(torch.from_numpy(key[:, None] + offset), torch.from_numpy(value), weight)
 
 
 def worst(data, widths):
@@ -46,7 +46,7 @@ def test_wide_kernels_are_exact(weights):
 
 def test_no_width_is_wide_enough_and_keys_may_be_equal():
     assert pool_others(line(2), [1e-9, 1e-6]).sure == [False, False]
-    same = Data(torch.ones(5, 1).double(), torch.arange(5.0).double()[:, None], None)
+    same = Observations(torch.ones(5, 1).double(), torch.arange(5.0).double()[:, None], None)
     assert pool_others(same, [1e-3, 2.0]).sure == [False, False]
 
 

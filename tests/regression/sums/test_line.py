@@ -2,15 +2,15 @@
 
 import torch
 
-from regard.regression.sums import Data
-from regard.regression.sums.line import Asked, Line
+from regard.regression.sums import Observations
+from regard.regression.sums.line import SortedData, SortedQueries
 
 
 def test_a_line_is_the_data_in_the_order_of_the_keys():
-    data = Data(
+    data = Observations(
         torch.tensor([[3.0], [1.0], [2.0]]), torch.tensor([[30.0], [10.0], [20.0]]), torch.tensor([1.0, 2.0, 4.0])
     )
-    line = Line.of(data)
+    line = SortedData.of(data)
     assert line.key.dtype == torch.float64
     assert line.key.tolist() == [1, 2, 3]
     assert (line.value + line.centre).tolist() == [[10, 20, 30]]
@@ -20,17 +20,19 @@ def test_a_line_is_the_data_in_the_order_of_the_keys():
 
 
 def test_the_nearest_key_of_a_query():
-    line = Line.of(Data(torch.tensor([[0.0], [1.0], [1.0], [5.0]]).double(), torch.zeros(4, 1).double()))
-    asked = Asked.of(torch.tensor([[9.0], [-2.0], [1.0], [3.5]]).double(), line, False)
+    line = SortedData.of(Observations(torch.tensor([[0.0], [1.0], [1.0], [5.0]]).double(), torch.zeros(4, 1).double()))
+    asked = SortedQueries.of(torch.tensor([[9.0], [-2.0], [1.0], [3.5]]).double(), line, False)
     assert asked.place.tolist() == [-2, 1, 3.5, 9]
     assert asked.nearest(line).tolist() == [2, 0, 1.5, 4]
-    assert Asked.of(line.key, line, True).nearest(line).tolist() == [1, 0, 0, 4]
+    assert SortedQueries.of(line.key, line, True).nearest(line).tolist() == [1, 0, 0, 4]
 
 
 def test_a_row_that_stays_in_part_is_its_own_nearest_key():
-    data = Data(torch.tensor([[0.0], [4.0]]).double(), torch.zeros(2, 1).double(), torch.tensor([0.5, 2.5]).double())
-    line = Line.of(data)
-    asked = Asked.of(data.key, line, True)
+    data = Observations(
+        torch.tensor([[0.0], [4.0]]).double(), torch.zeros(2, 1).double(), torch.tensor([0.5, 2.5]).double()
+    )
+    line = SortedData.of(data)
+    asked = SortedQueries.of(data.key, line, True)
     assert asked.kept is not None
     assert asked.kept.tolist() == [0, 1.5]
     assert asked.nearest(line).tolist() == [4, 0]
@@ -38,12 +40,12 @@ def test_a_row_that_stays_in_part_is_its_own_nearest_key():
 
 def test_expanded_values_have_their_median():
     key = torch.arange(53, dtype=torch.float64)[:, None]
-    line = Line.of(Data(key, torch.tensor([[1.7]], dtype=torch.float64).expand(53, 1)))
+    line = SortedData.of(Observations(key, torch.tensor([[1.7]], dtype=torch.float64).expand(53, 1)))
     assert float(line.centre) == 1.7
 
 
 def test_sorted_data_keep_their_order():
     key = torch.tensor([[0.0], [1.0], [1.0], [2.5]], dtype=torch.float64)
-    line = Line.of(Data(key, key * 2))
+    line = SortedData.of(Observations(key, key * 2))
     assert line.order.tolist() == [0, 1, 2, 3]
     assert torch.equal(line.key, key[:, 0])

@@ -8,8 +8,8 @@ from tests.regression.sums import exact
 from tests.regression.sums.exact import near_linear
 
 from regard.regression import sums
-from regard.regression.sums import Data, Kernel, on_line, through_attend
-from regard.regression.sums.line import Line
+from regard.regression.sums import Kernel, Observations, all_pairs, on_line
+from regard.regression.sums.line import SortedData
 
 TOLERANCE = 2e-12
 
@@ -26,7 +26,7 @@ def line_of(seed, keys, shape="uniform", offset=0.0, outputs=1, weighted=False):
         key = torch.full_like(key, 0.25)
     value = torch.randn(keys, outputs, generator=draw, dtype=torch.float64)
     weight = 0.1 + 3 * torch.rand(keys, generator=draw, dtype=torch.float64) if weighted else None
-    return Data(key + offset, value, weight)
+    return Observations(key + offset, value, weight)
 
 
 def places_around(data, width):
@@ -51,7 +51,7 @@ def places_around(data, width):
 def test_every_kernel_agrees_with_every_pair(name, seed, keys, shape, offset, log_width, outputs, weighted):
     data = line_of(seed, keys, shape, offset, outputs, weighted)
     kernel = Kernel(name, 10.0**log_width)
-    prepared = Line.of(data)
+    prepared = SortedData.of(data)
     query = places_around(data, kernel.width)
     found = near_linear(query, prepared, kernel, moments=True)
     judged = exact.pool(query, data, kernel)
@@ -68,7 +68,7 @@ def test_it_agrees_with_attend(name, exclude):
     query = data.key if exclude == 0 else places_around(data, 0.05)[:41]
     moments = exclude is None
     found = near_linear(query, data, Kernel(name, 0.05), exclude=exclude, moments=moments)
-    judged = through_attend.pool(query, data, Kernel(name, 0.05), exclude=exclude, moments=moments)
+    judged = all_pairs.pool(query, data, Kernel(name, 0.05), exclude=exclude, moments=moments)
     exact.assert_close(found, judged, data.value, TOLERANCE)
     if moments:
         exact.assert_moments_close(found.moments, judged.moments, 0.05, 100 * TOLERANCE)
@@ -78,7 +78,7 @@ def test_it_agrees_with_attend(name, exclude):
 def test_prepared_data_serve_many_widths(name):
     data = line_of(5, 150, weighted=True)
     prepared = sums.prepare(data)
-    assert isinstance(prepared, Line)
+    assert isinstance(prepared, SortedData)
     for width in (1e-4, 0.03, 2.0):
         once, again = (
             near_linear(data.key, data, Kernel(name, width)),
@@ -94,8 +94,8 @@ def test_integer_weights_are_repetitions_when_a_row_leaves_out_itself(name):
     value = torch.tensor([[1.0], [-2.0], [4.0], [0.5], [3.0]], dtype=torch.float64)
     copies = torch.tensor([1, 2, 3, 1, 2])
     rows = torch.arange(5).repeat_interleave(copies)
-    weighted = near_linear(key, Data(key, value, copies.double()), Kernel(name, 0.7), exclude=0)
-    repeated = near_linear(key[rows], Data(key[rows], value[rows]), Kernel(name, 0.7), exclude=0)
+    weighted = near_linear(key, Observations(key, value, copies.double()), Kernel(name, 0.7), exclude=0)
+    repeated = near_linear(key[rows], Observations(key[rows], value[rows]), Kernel(name, 0.7), exclude=0)
     exact.assert_close(
         weighted._replace(mean=weighted.mean[rows], log_mass=weighted.log_mass[rows]), repeated, value, 1e-14
     )
@@ -104,7 +104,9 @@ def test_integer_weights_are_repetitions_when_a_row_leaves_out_itself(name):
 @pytest.mark.parametrize("name", exact.ALL)
 def test_a_row_leaves_out_at_most_one_of_itself(name):
     weight = torch.tensor([0.3, 1.0, 2.0, 3.7], dtype=torch.float64)
-    data = Data(torch.tensor([[0.0], [0.5], [0.6], [99.0]], dtype=torch.float64), torch.randn(4, 1).double(), weight)
+    data = Observations(
+        torch.tensor([[0.0], [0.5], [0.6], [99.0]], dtype=torch.float64), torch.randn(4, 1).double(), weight
+    )
     found = near_linear(data.key, data, Kernel(name, 1.0), exclude=0)
     exact.assert_close(found, exact.pool(data.key, data, Kernel(name, 1.0), exclude=0), data.value, 1e-14)
     assert found.mean[3].isclose(data.value[3]).all()
@@ -126,7 +128,7 @@ def test_nothing_to_ask_or_nothing_known(name, queries):
 
 @pytest.mark.parametrize("name", exact.ALL)
 def test_float32_is_summed_in_float64(name):
-    data = Data(*(part.float() for part in line_of(11, 500)[:2]))
+    data = Observations(*(part.float() for part in line_of(11, 500)[:2]))
     found = near_linear(data.key, data, Kernel(name, 0.1))
     assert found.mean.dtype == found.log_mass.dtype == torch.float32
     judged = exact.pool(data.key, data, Kernel(name, float(torch.tensor(0.1))))
@@ -159,7 +161,9 @@ def test_a_huge_value_of_no_weight_does_not_enter(name):
 def test_far_away_the_limit_is_the_nearest_key(name, width):
     """Ties share by weight, log_mass is finite, and a row that leaves out itself finds its nearest other key."""
     key = torch.tensor([[0.0], [0.0], [1e3], [1e7]], dtype=torch.float64)
-    data = Data(key, torch.tensor([[1.0], [4.0], [7.0], [9.0]]).double(), torch.tensor([1.0, 2.0, 1.0, 1.0]).double())
+    data = Observations(
+        key, torch.tensor([[1.0], [4.0], [7.0], [9.0]]).double(), torch.tensor([1.0, 2.0, 1.0, 1.0]).double()
+    )
     found = near_linear(torch.tensor([[-1e6], [-100.0], [2e7]]).double(), data, Kernel(name, width))
     assert torch.allclose(found.mean, torch.tensor([[3.0], [3.0], [9.0]]).double(), rtol=1e-14)
     assert found.log_mass.isfinite().all()
@@ -177,21 +181,21 @@ def test_what_has_no_near_linear_way_goes_through_attend():
     wide = Kernel("gaussian", torch.full((20, 1), 0.3, dtype=torch.float64))
     for kernel, exclude in ((Kernel("gaussian", 0.3), 2), (wide, None)):
         found = sums.pool(data.key, sums.prepare(data), kernel, exclude=exclude)
-        assert torch.equal(found.mean, through_attend.pool(data.key, data, kernel, exclude=exclude).mean)
+        assert torch.equal(found.mean, all_pairs.pool(data.key, data, kernel, exclude=exclude).mean)
 
 
 @pytest.mark.parametrize("name", exact.ALL)
 def test_a_larger_problem_takes_this_way(name, monkeypatch):
     """`sums.pool` sorts data that are not prepared, and gives what the line gives."""
     data = line_of(9, 400)
-    monkeypatch.setattr(through_attend, "pool", lambda *_, **__: pytest.fail("every pair"))
+    monkeypatch.setattr(all_pairs, "pool", lambda *_, **__: pytest.fail("every pair"))
     found = sums.pool(data.key, data, Kernel(name, 0.1))
     assert torch.equal(found.mean, near_linear(data.key, data, Kernel(name, 0.1)).mean)
 
 
 @pytest.mark.parametrize("kernel", ["gaussian", "laplacian"])
 def test_weights_count_among_keys_that_tie_however_far_away(kernel):
-    data = Data(
+    data = Observations(
         torch.zeros(2, 1, dtype=torch.float64), torch.tensor([[0.0], [1.0]]).double(), torch.tensor([1.0, 3.0]).double()
     )
     found = sums.pool(torch.tensor([[50.0], [1e6], [1e9]]).double(), data, Kernel(kernel, 1.0))

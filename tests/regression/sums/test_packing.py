@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from regard.regression.sums.packing import pack
+from regard.regression.sums.boxes import pack
 
 
 def clusters(dim):

@@ -5,12 +5,12 @@ import pytest
 import torch
 from tests.regression.sums import exact
 
-from regard.regression.sums import Data, Kernel, can_square, compact, pool_squares, prepare
+from regard.regression.sums import Kernel, Observations, can_square, compact, pool_squares, prepare
 from regard.scores.names import KERNEL_SCORES
 
 
 def rows(count, dim=1):
-    return Data(torch.rand(count, dim, dtype=torch.float64), torch.rand(count, 1, dtype=torch.float64))
+    return Observations(torch.rand(count, dim, dtype=torch.float64), torch.rand(count, 1, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("name", KERNEL_SCORES)

@@ -3,15 +3,15 @@
 import pytest
 import torch
 
-from regard.regression.sums import Data
-from regard.regression.sums.line import Asked, Line
+from regard.regression.sums import Observations
+from regard.regression.sums.line import SortedData, SortedQueries
 from regard.regression.sums.windows import inside_of, window_ends
 
 
 def ends(key, query, name, width):
-    data = Data(key.unsqueeze(-1), torch.zeros(len(key), 1, dtype=key.dtype))
-    line = Line.of(data)
-    asked = Asked.of(query.unsqueeze(-1), line, False)
+    data = Observations(key.unsqueeze(-1), torch.zeros(len(key), 1, dtype=key.dtype))
+    line = SortedData.of(data)
+    asked = SortedQueries.of(query.unsqueeze(-1), line, False)
     found = window_ends(asked, line, width, inside_of(name, width, key.dtype))
     return line.key.to(key.dtype), asked.place.to(key.dtype), *found
 

@@ -15,9 +15,9 @@ from regard.errors import RegardError
 from regard.regression import arrays
 from regard.regression.distributed.reach import certain, matters
 from regard.regression.distributed.summary import Summary, in_columns
-from regard.regression.sums import Data, Kernel
+from regard.regression.sums import Kernel, Observations
 from regard.regression.sums import pool as pool_all
-from regard.regression.sums.through_attend import score_of
+from regard.regression.sums.all_pairs import as_score
 
 # Below this a log mass is too large a number to hold the ratio of two masses to 1e-12.
 FAR = -1024.0
@@ -62,11 +62,11 @@ class Block(NamedTuple):
     without: np.ndarray | None = None
 
 
-def observe(block: Block, dtype: np.dtype) -> Data:
+def observe(block: Block, dtype: np.dtype) -> Observations:
     """A block as tensors, without the rows of weight 0 and those that it leaves out."""
     key, value = (arrays.as_tensor(np.asarray(part, dtype=dtype)) for part in (block.X, in_columns(block.y)))
     weight = None if block.weight is None else arrays.as_tensor(np.asarray(block.weight, dtype=dtype))
-    data = Data(key, value, weight)
+    data = Observations(key, value, weight)
     if weight is not None and not bool((weight > 0).all()):
         data = _rows(data, weight > 0)
     if block.without is not None:
@@ -124,18 +124,18 @@ def join(parts: list[Part]) -> Part:
     return Part(joined.output.numpy(), joined.log_mass.numpy(), peak)
 
 
-def _rows(data: Data, rows: Tensor) -> Data:
-    return Data(data.key[rows], data.value[rows], None if data.weight is None else data.weight[rows])
+def _rows(data: Observations, rows: Tensor) -> Observations:
+    return Observations(data.key[rows], data.value[rows], None if data.weight is None else data.weight[rows])
 
 
-def _look_closely(part: Part, rows: np.ndarray, queries: np.ndarray, data: Data, kernel: Kernel) -> None:
+def _look_closely(part: Part, rows: np.ndarray, queries: np.ndarray, data: Observations, kernel: Kernel) -> None:
     """Write rows of a part again, relative to the best score of each.
 
     Weights are pooled as values are: added to a score of -1e12, the logarithm of a weight would be lost.
     """
     query, key, value = torch.tensor(queries[rows]).double(), data.key.double(), data.value.double()
     weight = torch.ones_like(key[:, :1]) if data.weight is None else data.weight.double().unsqueeze(-1)
-    score = score_of(kernel)
+    score = as_score(kernel)
     peak = inspect(query, key, value, score=score).scores().amax(-1)
     record = inspect(query, key, torch.cat([weight * value, weight], -1), score=score, bias=-peak.unsqueeze(-1))
     mass = record.output[:, -1]

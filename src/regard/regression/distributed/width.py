@@ -21,7 +21,7 @@ from regard.regression.distributed.scattered import Scattered
 from regard.regression.distributed.summary import join
 from regard.regression.nearest import Nearest
 from regard.regression.smoother import Smoother
-from regard.regression.sums import Data
+from regard.regression.sums import Observations
 
 JUDGED_ROWS = 2**15
 
@@ -125,7 +125,7 @@ def _check(wish: bandwidth.Wish) -> None:
         )
 
 
-def _twin(scattered: Scattered) -> Data:
+def _twin(scattered: Scattered) -> Observations:
     """Two rows with the spread and the total weight of all, which is what a rule looks at.
 
     They lie around 0: around the mean of all, an offset would eat the digits of the spread.
@@ -133,7 +133,7 @@ def _twin(scattered: Scattered) -> Data:
     total = join(scattered.summaries)
     apart = np.sqrt(total.spread)
     key = torch.from_numpy(np.stack([-apart, apart])).to(scattered.like.dtype)
-    return Data(key, key[:, :1], torch.full((2,), total.weight / 2, dtype=torch.float64))
+    return Observations(key, key[:, :1], torch.full((2,), total.weight / 2, dtype=torch.float64))
 
 
 def _draw(scattered: Scattered) -> tuple[np.ndarray, ...]:
@@ -148,7 +148,7 @@ def _draw(scattered: Scattered) -> tuple[np.ndarray, ...]:
     )
 
 
-def _take(scattered: Scattered, rows: tuple[np.ndarray, ...]) -> Data:
+def _take(scattered: Scattered, rows: tuple[np.ndarray, ...]) -> Observations:
     """These rows, here."""
     dask = dask_of_extra()
     needed = [i for i, positions in enumerate(rows) if len(positions)]
@@ -156,4 +156,4 @@ def _take(scattered: Scattered, rows: tuple[np.ndarray, ...]) -> Data:
         *(dask.delayed(tasks.take)(scattered.block(i), rows[i], scattered.blocks.dtype) for i in needed)
     )
     key, value, weight = (torch.from_numpy(np.concatenate(parts)) for parts in zip(*taken, strict=True))
-    return Data(key, value, None if bool((weight == 1).all()) else weight)
+    return Observations(key, value, None if bool((weight == 1).all()) else weight)

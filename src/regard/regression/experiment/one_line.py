@@ -5,7 +5,7 @@ from torch import Tensor
 
 from regard.regression.experiment import data
 from regard.regression.experiment.draws import Curves, Draws, fill_by_nearest
-from regard.regression.sums import Data, Kernel, pool, prepare
+from regard.regression.sums import Kernel, Observations, pool, prepare
 
 # From one draw to the next. What reaches over it weighs less than e^-35 for every width that is tried: a rounding.
 APART = 40.0
@@ -19,7 +19,7 @@ class OneLine:
         self.draws = draws
         self._start = torch.arange(len(draws.x), dtype=torch.float64)[:, None] * (APART + data.HIGH - data.LOW)
         self._key = (draws.x + self._start).reshape(-1, 1)
-        self._samples = prepare(Data(self._key, draws.y.reshape(-1, 1)))
+        self._samples = prepare(Observations(self._key, draws.y.reshape(-1, 1)))
 
     def fit(self, kernel: str, width: float) -> Curves:
         """Nadaraya-Watson (eq. 4) of every draw at the 81 places."""

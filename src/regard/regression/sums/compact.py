@@ -17,11 +17,17 @@ from torch import Tensor
 
 from regard.regression.sums.cells import SPARE, Cells, Cover, cover
 from regard.regression.sums.expansions import EXPANSIONS, SQUARES, Expansion
-from regard.regression.sums.line import Asked, Line
-from regard.regression.sums.pairs import LogRatio, Windows, sum_pairs
-from regard.regression.sums.record import Pool
+from regard.regression.sums.line import (
+    KernelSums,
+    KeyRanges,
+    LogRatio,
+    SortedData,
+    SortedQueries,
+    sum_pairs,
+    tolerance_of,
+)
+from regard.regression.sums.observations import Pool
 from regard.regression.sums.running import Chunk, rows_by_chunk, running_sums
-from regard.regression.sums.totals import Totals, tolerance_of
 from regard.regression.sums.windows import inside_of, window_ends
 from regard.scores.kernels import KERNELS
 
@@ -31,7 +37,7 @@ ROUNDINGS = 4
 
 def pool(
     query: Tensor,
-    line: Line,
+    line: SortedData,
     name: str,
     width: float,
     *,
@@ -41,8 +47,8 @@ def pool(
     tolerance: float | None = None,
 ) -> Pool:
     """Pool every query (queries, 1) over the keys of its window (eq. 4); squared: with the square of the kernel."""
-    asked = Asked.of(query, line, leaves_itself)
-    totals = Totals.zero(asked, line, moments)
+    asked = SortedQueries.of(query, line, leaves_itself)
+    totals = KernelSums.zero(asked, line, moments)
     if line.key.numel() and asked.place.numel():
         dtype = line.data.key.dtype
         first, after = window_ends(asked, line, width, inside_of(name, width, dtype))
@@ -53,7 +59,7 @@ def pool(
         limit = tolerance_of(tolerance, dtype) / (ROUNDINGS * torch.finfo(torch.float64).eps)
         rows = broken.logical_or_(size > totals.sums[0] * limit).nonzero().squeeze(-1)
         if rows.numel():
-            windows = Windows(rows, first[rows], after[rows], torch.zeros_like(asked.place[rows]))
+            windows = KeyRanges(rows, first[rows], after[rows], torch.zeros_like(asked.place[rows]))
             sum_pairs(totals, windows, asked, line, _log_kernel(name, width, 2 if squared else 1), width)
         # The results need room for themselves: seventeen bytes a query are given back first.
         del first, after, size, broken, rows
@@ -82,7 +88,12 @@ class _Sweep(NamedTuple):
 
 
 def _add_cells(
-    totals: Totals, asked: Asked, line: Line, ends: tuple[Tensor, Tensor], expansion: Expansion, width: float
+    totals: KernelSums,
+    asked: SortedQueries,
+    line: SortedData,
+    ends: tuple[Tensor, Tensor],
+    expansion: Expansion,
+    width: float,
 ) -> tuple[Tensor, Tensor]:
     """Add both halves of every window to the totals.
 
@@ -104,11 +115,11 @@ def _broken(left: Cover, right: Cover) -> Tensor:
 
 
 def _add_sweep(
-    totals: Totals,
+    totals: KernelSums,
     size: Tensor,
     sweep: _Sweep,
-    asked: Asked,
-    line: Line,
+    asked: SortedQueries,
+    line: SortedData,
     cells: Cells,
     expansion: Expansion,
     width: float,

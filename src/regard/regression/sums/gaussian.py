@@ -14,10 +14,8 @@ from torch import Tensor
 
 from regard.regression.sums.gaussian_cells import CellGrid, fill
 from regard.regression.sums.gaussian_far import fill_far
-from regard.regression.sums.line import Asked, Line
-from regard.regression.sums.pairs import Windows, sum_pairs
-from regard.regression.sums.record import Pool
-from regard.regression.sums.totals import Totals, tolerance_of
+from regard.regression.sums.line import KernelSums, KeyRanges, SortedData, SortedQueries, sum_pairs, tolerance_of
+from regard.regression.sums.observations import Pool
 
 # Mean keys in reach of a query up to which pairs are cheaper than cells.
 FEW = 64
@@ -28,7 +26,7 @@ EPS = torch.finfo(torch.float64).eps
 
 def pool(
     query: Tensor,
-    line: Line,
+    line: SortedData,
     width: float,
     *,
     leaves_itself: bool = False,
@@ -36,8 +34,8 @@ def pool(
     tolerance: float | None = None,
 ) -> Pool:
     """Pool every query (queries, 1) over all keys (eq. 4)."""
-    asked = Asked.of(query, line, leaves_itself)
-    totals = Totals.zero(asked, line, moments)
+    asked = SortedQueries.of(query, line, leaves_itself)
+    totals = KernelSums.zero(asked, line, moments)
     if line.key.numel() and asked.place.numel():
         allowed = tolerance_of(tolerance, line.data.key.dtype)
         # The keys whose kernel is below exp(-depth) of the nearest key's hold at most half the tolerance together.
@@ -56,7 +54,7 @@ def pool(
     return totals.pool(asked, line, width)
 
 
-def _keys_in_reach(asked: Asked, line: Line, radius: float) -> float:
+def _keys_in_reach(asked: SortedQueries, line: SortedData, radius: float) -> float:
     """The mean number of keys within the radius, by some hundred of the queries."""
     some = asked.place[:: max(asked.place.shape[0] // 256, 1)]
     count = torch.searchsorted(line.key, some + radius) - torch.searchsorted(line.key, some - radius)
@@ -64,7 +62,13 @@ def _keys_in_reach(asked: Asked, line: Line, radius: float) -> float:
 
 
 def _sum_windows(
-    totals: Totals, rows: Tensor, nearest: Tensor, asked: Asked, line: Line, width: float, depth: float
+    totals: KernelSums,
+    rows: Tensor,
+    nearest: Tensor,
+    asked: SortedQueries,
+    line: SortedData,
+    width: float,
+    depth: float,
 ) -> None:
     """Rows pair by pair over the keys within sqrt(near^2 + 2 depth width^2), near the distance to the nearest key."""
     place = asked.place[rows]
@@ -81,4 +85,4 @@ def _sum_windows(
         further = (key - nearest) / width
         return torch.where(further == 0, 0.0, -0.5 * further * (((key - place) + (nearest - place)) / width))
 
-    sum_pairs(totals, Windows(rows, first, after, nearest), asked, line, log_ratio, width, -0.5 * near.square())
+    sum_pairs(totals, KeyRanges(rows, first, after, nearest), asked, line, log_ratio, width, -0.5 * near.square())

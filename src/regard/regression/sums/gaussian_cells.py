@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from regard.regression.sums.chebyshev import TERMS, errors, interactions, polynomials
-from regard.regression.sums.line import Asked, Line
-from regard.regression.sums.totals import Totals
+from regard.regression.sums.line import KernelSums, SortedData, SortedQueries
 
 # Cells of keys whose moments exist at once, numbers of moments gathered at once, queries and keys handled at once.
 CELLS, GATHERED, ROWS, KEYS = 2**13, 2**20, 2**15, 2**13
@@ -40,7 +39,7 @@ class CellGrid(NamedTuple):
         """Keys beyond it are not counted."""
         return self.reach * self.cell
 
-    def can_hold(self, line: Line) -> bool:
+    def can_hold(self, line: SortedData) -> bool:
         """Whether numbers of cells, and places in a cell, are exact for these keys."""
         return max(float(line.key[0].abs()), float(line.key[-1].abs())) < 2.0**50 * self.cell
 
@@ -60,7 +59,7 @@ class _Held(NamedTuple):
     start: Tensor
 
 
-def fill(totals: Totals, asked: Asked, line: Line, grid: CellGrid, allowed: float) -> Tensor:
+def fill(totals: KernelSums, asked: SortedQueries, line: SortedData, grid: CellGrid, allowed: float) -> Tensor:
     """Fill the totals; returns the rows whose error may exceed what is allowed of their mass, (queries,)."""
     number = grid.number(line.key)
     begins = torch.ones_like(number, dtype=torch.bool)
@@ -93,7 +92,7 @@ def fill(totals: Totals, asked: Asked, line: Line, grid: CellGrid, allowed: floa
     return unsure
 
 
-def _unsure(sums: Tensor, slack: Tensor, asked: Asked, line: Line, rows: slice, allowed: float) -> Tensor:
+def _unsure(sums: Tensor, slack: Tensor, asked: SortedQueries, line: SortedData, rows: slice, allowed: float) -> Tensor:
     """Take out the rows themselves where they are left out; which rows are then not sure."""
     if not asked.leaves_itself:
         return ~(slack <= allowed * sums[0])
@@ -104,7 +103,7 @@ def _unsure(sums: Tensor, slack: Tensor, asked: Asked, line: Line, rows: slice, 
     return ~((slack <= allowed * sums[0]) & (gone <= sums[0]))
 
 
-def _cells_of_queries(asked: Asked, held: _Held, grid: CellGrid) -> tuple[Tensor, Tensor]:
+def _cells_of_queries(asked: SortedQueries, held: _Held, grid: CellGrid) -> tuple[Tensor, Tensor]:
     """The cells that hold queries, and for each query which of them; beyond the reach of all keys they are one cell."""
     lowest, highest = int(held.number[0]) - grid.reach - 2, int(held.number[-1]) + grid.reach + 2
     number = grid.number(asked.place).clamp_(lowest, highest).long()
@@ -119,7 +118,7 @@ def _slabs(wanted: Tensor, held: _Held) -> list[tuple[int, int]]:
     return list(zip([0, *ends], ends, strict=False))
 
 
-def _moments(line: Line, held: _Held, near: int, far: int, grid: CellGrid) -> Tensor:
+def _moments(line: SortedData, held: _Held, near: int, far: int, grid: CellGrid) -> Tensor:
     """sum_j w_j T_p(place of j in its cell), times 1 and y, of the cells near to far: (channels, cells + 1, 18).
 
     One more cell at the end is empty. Each block of keys is summed by itself first, which keeps the rounding small.
@@ -153,7 +152,7 @@ class _Expansion(NamedTuple):
     channels: int
 
     @classmethod
-    def of(cls, totals: Totals, line: Line, grid: CellGrid) -> "_Expansion":
+    def of(cls, totals: KernelSums, line: SortedData, grid: CellGrid) -> "_Expansion":
         powers = 1 if totals.sums.shape[0] == line.channels else 3
         cell = grid.cell / grid.width
         matrices = [interactions(cell, grid.reach, power, line.key).flatten(0, 1) for power in range(powers)]

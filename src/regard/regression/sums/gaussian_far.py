@@ -16,9 +16,7 @@ import torch
 from torch import Tensor
 
 from regard.regression.sums.chebyshev import TERMS, nodes, polynomials
-from regard.regression.sums.line import Asked, Line
-from regard.regression.sums.pairs import Windows, sum_pairs
-from regard.regression.sums.totals import Totals
+from regard.regression.sums.line import KernelSums, KeyRanges, SortedData, SortedQueries, sum_pairs
 
 # The first interval starts at two widths; each is 9/7 times the one before; below 36 queries pairs are as cheap.
 START, GROWTH, MANY = 2.0, 9 / 7, 36
@@ -44,7 +42,9 @@ class _Side(NamedTuple):
     is_right: bool
 
 
-def fill_far(totals: Totals, rows: Tensor, asked: Asked, line: Line, width: float, depth: float) -> Tensor:
+def fill_far(
+    totals: KernelSums, rows: Tensor, asked: SortedQueries, line: SortedData, width: float, depth: float
+) -> Tensor:
     """Fill the totals of those rows that share an interval with many others; which they are, (rows,).
 
     depth: keys whose kernel is below exp(-depth) of the nearest key's do not matter.
@@ -74,7 +74,14 @@ def fill_far(totals: Totals, rows: Tensor, asked: Asked, line: Line, width: floa
 
 
 def _add_side(
-    totals: Totals, rows: Tensor, near: Tensor, chosen: Tensor, side: _Side, line: Line, width: float, depth: float
+    totals: KernelSums,
+    rows: Tensor,
+    near: Tensor,
+    chosen: Tensor,
+    side: _Side,
+    line: SortedData,
+    width: float,
+    depth: float,
 ) -> None:
     """Add the keys on one side to the chosen rows, in units of the kernel of the nearest key."""
     chosen = chosen.nonzero().squeeze(-1)
@@ -96,7 +103,7 @@ def _add_side(
 
 
 def _coefficients(
-    edge: Tensor, start: Tensor, is_right: bool, line: Line, width: float, depth: float, count: int
+    edge: Tensor, start: Tensor, is_right: bool, line: SortedData, width: float, depth: float, count: int
 ) -> Tensor:
     """Of the sums about each edge as functions of the distance, (count, intervals, 18)."""
     node, values_to_coefficients = nodes(line.key)
@@ -108,8 +115,8 @@ def _coefficients(
     else:
         first, after = torch.searchsorted(line.key, place - radius), edge + 1
     first, after, place = (each.repeat_interleave(TERMS) for each in (first, after, place))
-    asked = Asked(place, None, first, first, None, False)
-    sums = Totals.zero(asked, line, count > line.channels)
+    asked = SortedQueries(place, None, first, first, None, False)
+    sums = KernelSums.zero(asked, line, count > line.channels)
 
     def log_ratio(key: Tensor, edge: Tensor, distance: Tensor) -> Tensor:
         # t (t + 2 D) / 2 with t from the edge: the query itself has no place that would have to be rounded.
@@ -117,7 +124,7 @@ def _coefficients(
         return torch.where(behind == 0, 0.0, -0.5 * behind * (behind + 2 * distance))
 
     rows = torch.arange(place.shape[0], device=place.device)
-    sum_pairs(sums, Windows(rows, first, after, distance), asked, line, log_ratio, width)
+    sum_pairs(sums, KeyRanges(rows, first, after, distance), asked, line, log_ratio, width)
     scaled = sums.sums if sums.log_scale is None else sums.sums * sums.log_scale.exp()
     return scaled.unflatten(1, (-1, TERMS)) @ values_to_coefficients.T
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from regard.regression.sums.record import Data
+from regard.regression.sums.observations import Observations
 
 SIZE = 2**12
 NODES = 12
@@ -35,7 +35,7 @@ class Seen(NamedTuple):
     sure: list[bool]
 
 
-def pool_others(data: Data, widths: Sequence[float]) -> Seen:
+def pool_others(data: Observations, widths: Sequence[float]) -> Seen:
     """Pool at every row of the line the rows without min(weight, 1) of itself; data.key is (rows, 1)."""
     key, value = data.key[:, 0].double(), data.value.double()
     weight = torch.ones_like(key) if data.weight is None else data.weight.double()

@@ -12,16 +12,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from regard.regression.sums.line import Asked, Line
-from regard.regression.sums.record import Pool
+from regard.regression.sums.line import KernelSums, SortedData, SortedQueries
+from regard.regression.sums.observations import Pool
 from regard.regression.sums.running import Chunk, chunks, rows_by_chunk, run
-from regard.regression.sums.totals import Totals
 
 
-def pool(query: Tensor, line: Line, width: float, *, leaves_itself: bool = False, moments: bool = False) -> Pool:
+def pool(query: Tensor, line: SortedData, width: float, *, leaves_itself: bool = False, moments: bool = False) -> Pool:
     """Pool every query (queries, 1) over all keys (eq. 4)."""
-    asked = Asked.of(query, line, leaves_itself)
-    totals = Totals.zero(asked, line, moments)
+    asked = SortedQueries.of(query, line, leaves_itself)
+    totals = KernelSums.zero(asked, line, moments)
     if len(line.key) and len(asked.place):
         near = asked.nearest(line)
         # A row that leaves out itself and is alone has no other key at all.
@@ -48,7 +47,9 @@ class _Side(NamedTuple):
     is_right: bool
 
 
-def _add_side(totals: Totals, asked: Asked, near: Tensor, line: Line, side: _Side, width: float) -> None:
+def _add_side(
+    totals: KernelSums, asked: SortedQueries, near: Tensor, line: SortedData, side: _Side, width: float
+) -> None:
     """Add the keys on one side of every query to the totals."""
     channels, keys = line.channels, len(line.key)
     powers = 1 if len(totals.sums) == channels else 3
@@ -70,7 +71,7 @@ def _add_side(totals: Totals, asked: Asked, near: Tensor, line: Line, side: _Sid
             totals.sums[-1, rows] += found[2, 0] + away * (2 * found[1, 0] + away * found[0, 0])
 
 
-def _decaying(line: Line, side: _Side, powers: int) -> Iterator[tuple[Chunk, Tensor]]:
+def _decaying(line: SortedData, side: _Side, powers: int) -> Iterator[tuple[Chunk, Tensor]]:
     """Each chunk with its sums of w exp(-v) v^power, times 1 and y, about each key; (powers channels, 16 blocks).
 
     A step over a gap g turns v into v + g: the sum of v^2 exp(-v) takes from the sums of v exp(-v) and of exp(-v) at

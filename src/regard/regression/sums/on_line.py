@@ -5,13 +5,13 @@ from torch import Tensor
 
 from regard.regression.sums import compact, gaussian, laplacian
 from regard.regression.sums.expansions import EXPANSIONS
-from regard.regression.sums.line import Line
-from regard.regression.sums.record import Data, Kernel, Pool
+from regard.regression.sums.line import SortedData
+from regard.regression.sums.observations import Kernel, Observations, Pool
 
 NAMES = {"gaussian", "laplacian", *EXPANSIONS}
 
 
-def can_sort(data: Data) -> bool:
+def can_sort(data: Observations) -> bool:
     """Whether the data are numbers on a line; gradients take the way through `attend`."""
     return (
         data.key.shape[-1] == 1
@@ -28,7 +28,7 @@ def can_pool(query: Tensor, kernel: Kernel, exclude: int | None) -> bool:
 
 
 def pool(
-    query: Tensor, line: Line, kernel: Kernel, *, exclude: int | None, moments: bool, tolerance: float | None
+    query: Tensor, line: SortedData, kernel: Kernel, *, exclude: int | None, moments: bool, tolerance: float | None
 ) -> Pool:
     """Pool every query (queries, 1) over the line (eq. 4)."""
     width = width_of(kernel, line)
@@ -42,6 +42,6 @@ def pool(
     )
 
 
-def width_of(kernel: Kernel, line: Line) -> float:
+def width_of(kernel: Kernel, line: SortedData) -> float:
     """As in `attend`, a width is a number in the dtype of the data."""
     return torch.as_tensor(kernel.width, dtype=line.data.key.dtype, device="cpu").item()

@@ -4,9 +4,9 @@ from torch import Tensor
 
 from regard.regression.sums import compact, expansions
 from regard.regression.sums.choice import Prepared, pool
-from regard.regression.sums.line import Line
+from regard.regression.sums.line import SortedData
+from regard.regression.sums.observations import Kernel, Pool
 from regard.regression.sums.on_line import can_pool, width_of
-from regard.regression.sums.record import Kernel, Pool
 from regard.scores.kernels import KERNELS
 
 # Squared polynomials cancel more: a variance, and no mean, may be off by this share.
@@ -15,7 +15,7 @@ TOLERANCE = 1e-9
 
 def can_square(query: Tensor, data: Prepared, kernel: Kernel) -> bool:
     """Whether the sums cost no more than those of the kernel itself."""
-    on_line = isinstance(data, Line) and kernel.name in expansions.SQUARES and can_pool(query, kernel, None)
+    on_line = isinstance(data, SortedData) and kernel.name in expansions.SQUARES and can_pool(query, kernel, None)
     return KERNELS[kernel.name].square is not None or on_line
 
 
@@ -30,7 +30,7 @@ def pool_squares(
     if square is not None:
         name, ratio = square
         return pool(query, data, Kernel(name, kernel.width * ratio), moments=moments, tolerance=tolerance)
-    assert isinstance(data, Line)
+    assert isinstance(data, SortedData)
     assert not moments
     loose = max(tolerance or 0.0, TOLERANCE)
     return compact.pool(query, data, kernel.name, width_of(kernel, data), squared=True, tolerance=loose)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from regard.regression.sums.line import Asked, Line
+from regard.regression.sums.line import SortedData, SortedQueries
 from regard.scores.kernels import KERNELS
 
 Inside = Callable[[Tensor, Tensor], Tensor]
@@ -20,7 +20,7 @@ def inside_of(name: str, width: float, dtype: torch.dtype) -> Inside:
     return lambda place, key: (place - key).square_().div_(width).div_(width) < 1
 
 
-def window_ends(asked: Asked, line: Line, width: float, inside: Inside) -> tuple[Tensor, Tensor]:
+def window_ends(asked: SortedQueries, line: SortedData, width: float, inside: Inside) -> tuple[Tensor, Tensor]:
     """The first key of each window and the first key after it, (queries,) each.
 
     place - width and place + width are rounded, and are not the comparison itself: they are where the search for it

@@ -1,11 +1,11 @@
-"""What kernel regression asks of its data at each query, whichever way the sums are computed."""
+"""What kernel regression pools, and what comes out: observations, kernel, pools and moments."""
 
 from typing import NamedTuple
 
 from torch import Tensor
 
 
-class Data(NamedTuple):
+class Observations(NamedTuple):
     """What is pooled: key (keys, dim), value (keys, outputs), weight (keys,) positive, or None where all are 1."""
 
     key: Tensor
@@ -17,9 +17,9 @@ class Data(NamedTuple):
         """The weights as `attend` takes them: their logarithms, added to the scores, (1, keys)."""
         return None if self.weight is None else self.weight.log().unsqueeze(0)
 
-    def at(self, rows: Tensor) -> "Data":
+    def at(self, rows: Tensor) -> "Observations":
         """Some of the rows."""
-        return Data(self.key[rows], self.value[rows], None if self.weight is None else self.weight[rows])
+        return Observations(self.key[rows], self.value[rows], None if self.weight is None else self.weight[rows])
 
     def most_rows(self, entries: int) -> int:
         """How many queries may have a number for each coordinate and output of all keys, with so many at once."""

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from regard import Attended, Mask, inspect, merge
-from regard.regression.sums.record import Data, Kernel, Moments, Pool
+from regard.regression.sums.observations import Kernel, Moments, Observations, Pool
 from regard.scores.base import Score
 from regard.scores.distance import DistancePair
 from regard.scores.kernels import KERNELS
@@ -14,7 +14,9 @@ from regard.scores.names import KERNEL_SCORES
 WEIGHTS_AT_ONCE = 2**22
 
 
-def pool(query: Tensor, data: Data, kernel: Kernel, *, exclude: int | None = None, moments: bool = False) -> Pool:
+def pool(
+    query: Tensor, data: Observations, kernel: Kernel, *, exclude: int | None = None, moments: bool = False
+) -> Pool:
     """Pool every query over all keys.
 
     query: (queries, dim). exclude: None; or the queries are the keys in the same order, and each leaves out itself
@@ -22,20 +24,20 @@ def pool(query: Tensor, data: Data, kernel: Kernel, *, exclude: int | None = Non
     repetitions, and of a row that stands there twice one copy stays.
     """
     mask = None if exclude is None else ~Mask.window(exclude, exclude)
-    record = record_of(query, data, score_of(kernel), mask)
-    found = moments_of(query, data, record) if moments else None
+    record = attended(query, data, as_score(kernel), mask)
+    found = key_moments(query, data, record) if moments else None
     if exclude == 0 and data.weight is not None:
         assert found is None, "moments are asked for of all keys"
-        record = with_copies_left(record, data.value, data.weight)
+        record = add_remaining_copies(record, data.value, data.weight)
     return Pool(record.output, record.log_mass, found)
 
 
-def record_of(query: Tensor, data: Data, score: Score, mask: Mask | None = None) -> Attended:
+def attended(query: Tensor, data: Observations, score: Score, mask: Mask | None = None) -> Attended:
     """The pooling of the queries over the keys that the mask leaves to each."""
     return inspect(query, data.key, data.value, score=score, mask=mask, bias=data.bias)
 
 
-def score_of(kernel: Kernel) -> Score:
+def as_score(kernel: Kernel) -> Score:
     """The kernel as a score."""
     if isinstance(kernel.width, Tensor) and kernel.width.ndim == 2:
         return _WidthPerQuery(kernel.name, kernel.width)
@@ -54,7 +56,7 @@ class _WidthPerQuery(Score):
         return DistancePair(query, key, self.width.to(query.dtype), self.kernel)
 
 
-def with_copies_left(record: Attended, value: Tensor, weight: Tensor) -> Attended:
+def add_remaining_copies(record: Attended, value: Tensor, weight: Tensor) -> Attended:
     """Add what each row leaves of itself when one copy of it goes: f(0) = 1, so its mass is its weight.
 
     record: of queries that left themselves out; value (queries, outputs) and weight (queries,): their own.
@@ -63,7 +65,7 @@ def with_copies_left(record: Attended, value: Tensor, weight: Tensor) -> Attende
     return merge([record, Attended(value.masked_fill((left == 0).unsqueeze(-1), 0.0), left.log())])
 
 
-def moments_of(query: Tensor, data: Data, record: Attended) -> Moments:
+def key_moments(query: Tensor, data: Observations, record: Attended) -> Moments:
     """By blocks of queries; differences are formed pair by pair, so that an offset of the data costs no digit."""
     height = max(WEIGHTS_AT_ONCE // max(len(data.key), 1), 1)
     parts = []
