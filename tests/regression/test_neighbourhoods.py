@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from regard import inspect
-from regard.regression import band, derivative, hat, neighbourhoods
+from regard.regression import band, derivative, hat, neighbourhoods, sums
 from regard.regression.smoother import Smoother
-from regard.regression.sums import Observations, on_line
+from regard.regression.sums import Observations
 
 WIDTHS = (1e-5, 1 / 512, 5 / 512, 0.1, 3.0)
 
@@ -19,7 +19,7 @@ def drawn(dtype, weighted):
     return Observations(key, torch.randn(200, 2, dtype=dtype), weight)
 
 
-@pytest.mark.parametrize("kernel", sorted(on_line.NAMES))
+@pytest.mark.parametrize("kernel", sorted(sums.LINE_KERNELS))
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(("weighted", "exclude"), [(False, None), (False, 2), (True, None), (True, 0)])
 def test_lines_of_the_keys_nearby_are_those_of_all_keys(monkeypatch, kernel, dtype, weighted, exclude):
@@ -31,7 +31,7 @@ def test_lines_of_the_keys_nearby_are_those_of_all_keys(monkeypatch, kernel, dty
         smoother = Smoother(data, kernel, width, degree=1)
         near = hat.lines(smoother, query, own, exclude or 0)
         with monkeypatch.context() as patch:
-            patch.setattr(on_line, "can_pool", lambda *_: False)
+            patch.setattr(sums, "can_pool_on_line", lambda *_: False)
             everything = hat.lines(smoother, query, own, exclude or 0)
         assert torch.equal(near.lost, everything.lost)
         room = 1e4 * torch.finfo(dtype).eps
@@ -63,7 +63,7 @@ def test_no_more_pairs_exist_at_once_than_are_allowed():
         assert set(apart.any(0).nonzero().flatten().tolist()) <= set(seen.row.tolist())
 
 
-@pytest.mark.parametrize("kernel", sorted(on_line.NAMES - {"boxcar"}))
+@pytest.mark.parametrize("kernel", sorted(sums.LINE_KERNELS - {"boxcar"}))
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_derivatives_and_bands_of_the_keys_nearby_are_those_of_all_keys(monkeypatch, kernel, dtype):
     data = drawn(dtype, weighted=True)

@@ -18,7 +18,7 @@ from regard.regression import hat, local_linear
 from regard.regression.neighbourhoods import neighbourhoods
 from regard.regression.search import check_counts
 from regard.regression.smoother import Smoother
-from regard.regression.sums import Observations, can_square, pool_squares, prepare
+from regard.regression.sums import Observations, can_square, pool_squared, prepare
 from regard.scores.kernels import KERNELS
 
 # Far away both log masses are large: where their rounding reaches this, their difference has no digits left.
@@ -93,7 +93,7 @@ def variance_factor(smoother: Smoother, query: Tensor, log_mass: Tensor, sigma2:
     if smoother.degree == 0:
         of_sigma2, kernel = replace(smoother, data=data._replace(value=sigma2)).ready, smoother.kernel_at(query)
         if can_square(query, of_sigma2, kernel):
-            pooled = pool_squares(query, of_sigma2, kernel, smoother.tolerance)
+            pooled = pool_squared(query, of_sigma2, kernel, smoother.tolerance)
             inside = log_mass.isfinite()
             share = torch.where(inside, (pooled.log_mass - 2 * torch.where(inside, log_mass, 0.0)).exp(), 0.0)
             factor = pooled.mean.clamp(min=0) * share.to(sigma2.dtype).unsqueeze(-1)
@@ -122,7 +122,7 @@ def _of_lines(smoother: Smoother, query: Tensor, sigma2: Tensor) -> Tensor:
         there = weight > 0
         if not bool(there.any()):
             continue
-        squares = pool_squares(
+        squares = pool_squared(
             query,
             prepare(Observations(data.key[there], data.value[there], weight[there])),
             kernel,

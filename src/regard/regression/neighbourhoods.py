@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from regard.regression.sums import Observations, on_line
+from regard.regression import sums
+from regard.regression.sums import Observations
 from regard.regression.sums.line import SortedData
 from regard.scores.kernels import KERNELS
 
@@ -47,13 +48,13 @@ def neighbourhoods(
         not len(query)
         or kernel is None
         or not isinstance(line, SortedData)
-        or not on_line.can_pool(query, kernel, None)
+        or not sums.can_pool_on_line(query, kernel, None)
     ):
         yield from _cut(torch.arange(len(query), device=query.device), everything(smoother.data), pairs)
         return
     place = query[:, 0].double()
     # Some roundings more: what has no weight after all gets none.
-    reach = _reach(kernel.name, on_line.width_of(kernel, line), place, line, hidden) * (1 + 2.0**-20)
+    reach = _reach(kernel.name, sums.width_of(kernel, line), place, line, hidden) * (1 + 2.0**-20)
     reach += 2.0**-50 * place.abs()
     for block in place.argsort().split(NEIGHBOURS):
         ends = torch.stack([(place[block] - reach[block]).amin(), (place[block] + reach[block]).amax()])

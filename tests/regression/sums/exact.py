@@ -3,7 +3,8 @@
 import numpy as np
 import torch
 
-from regard.regression.sums import Kernel, Pool, on_line
+from regard.regression import sums
+from regard.regression.sums import Kernel, Pool
 from regard.regression.sums.line import SortedData
 from regard.regression.sums.observations import Moments
 
@@ -70,7 +71,7 @@ def pool(query, data, kernel: Kernel, exclude=None) -> Pool:
 def near_linear(query, data, kernel: Kernel, *, exclude=None, moments=False, tolerance=None) -> Pool:
     """The sums under test, for data of any size, sorted or not."""
     line = data if isinstance(data, SortedData) else SortedData.of(data)
-    return on_line.pool(query, line, kernel, exclude=exclude, moments=moments, tolerance=tolerance)
+    return sums.pool_on_line(query, line, kernel, exclude=exclude, moments=moments, tolerance=tolerance)
 
 
 def assert_close(found: Pool, exact: Pool, values: torch.Tensor, tolerance: float) -> None:

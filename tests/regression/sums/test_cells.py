@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from regard.regression.sums.cells import Cells, cover
+from regard.regression.sums.running_sums import Cells, half_windows
 
 
 @pytest.mark.parametrize("width", [1e-9, 0.01, 0.3, 5.0])
@@ -13,7 +13,7 @@ def test_a_cover_holds_exactly_the_half_window(width, offset):
     cells = Cells.of(key, width)
     first = torch.searchsorted(key, key - width)
     after = torch.arange(1, 201)
-    found = cover(cells, first, after)
+    found = half_windows(cells, first, after)
     index = torch.arange(200)
     for row in range(200):
         held = torch.zeros(200)

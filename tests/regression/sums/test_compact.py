@@ -5,7 +5,7 @@ import torch
 from tests.regression.sums import exact
 from tests.regression.sums.exact import near_linear
 
-from regard.regression.sums import Kernel, Observations, cells, compact, line, running, windows
+from regard.regression.sums import Kernel, Observations, line, running_sums
 
 
 def grid(keys):
@@ -19,9 +19,9 @@ def test_chunks_do_not_matter(name, exclude, monkeypatch):
     data = grid(400)
     query = data.key if exclude == 0 else torch.rand(300, 1, dtype=torch.float64) * 1.4 - 0.2
     for module, constant, size in (
-        (running, "CHUNK", 600),
-        (windows, "ROWS", 90),
-        (cells, "ROWS", 70),
+        (running_sums, "CHUNK", 600),
+        (running_sums, "ROWS", 90),
+        (running_sums, "ROWS", 70),
         (line, "PAIRS", 50),
     ):
         monkeypatch.setattr(module, constant, size)
@@ -35,7 +35,7 @@ def test_where_data_are_dense_no_row_is_summed_pair_by_pair(name, monkeypatch):
     def refuse(totals, window, *_):
         pytest.fail(f"{len(window.rows)} rows pair by pair")
 
-    monkeypatch.setattr(compact, "sum_pairs", refuse)
+    monkeypatch.setattr(running_sums, "sum_pairs", refuse)
     data = grid(5000)
     for width in (0.03, 0.3, 1.0, 7.0):
         near_linear(data.key, data, Kernel(name, width))

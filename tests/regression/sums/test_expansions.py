@@ -4,7 +4,7 @@ import pytest
 import torch
 from tests.regression.sums import exact
 
-from regard.regression.sums.expansions import EXPANSIONS, SQUARES
+from regard.regression.sums.running_sums import EXPANSIONS, SQUARES
 
 
 @pytest.mark.parametrize("name", EXPANSIONS)

@@ -5,7 +5,7 @@ import torch
 from tests.regression.sums import exact
 from tests.regression.sums.exact import near_linear
 
-from regard.regression.sums import Kernel, Observations, gaussian, gaussian_cells, line
+from regard.regression.sums import Kernel, Observations, gaussian, line
 
 
 def grid(keys):
@@ -20,7 +20,7 @@ def test_chunks_do_not_matter(width, exclude, monkeypatch):
     query = data.key if exclude == 0 else torch.rand(300, 1, dtype=torch.float64) * (1 + 2 * reach) - reach
     constants = {"CELLS": 3, "GATHERED": 2000, "ROWS": 40, "KEYS": 70}
     for constant, size in constants.items():
-        monkeypatch.setattr(gaussian_cells, constant, size)
+        monkeypatch.setattr(gaussian, constant, size)
     monkeypatch.setattr(line, "PAIRS", 500)
     monkeypatch.setattr(gaussian, "FEW", 0)
     found = near_linear(query, data, Kernel("gaussian", width), exclude=exclude, moments=exclude is None)

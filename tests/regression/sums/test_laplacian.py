@@ -5,13 +5,13 @@ import torch
 from tests.regression.sums import exact
 from tests.regression.sums.exact import near_linear
 
-from regard.regression.sums import Kernel, Observations, running
+from regard.regression.sums import Kernel, Observations, running_sums
 
 
 @pytest.mark.parametrize("width", [1e-5, 0.02, 0.4, 100.0])
 @pytest.mark.parametrize("gap", [0.0, 50.0])
 def test_chunks_do_not_matter(width, gap, monkeypatch):
-    monkeypatch.setattr(running, "CHUNK", 1600)
+    monkeypatch.setattr(running_sums, "CHUNK", 1600)
     key = torch.rand(900, 1, dtype=torch.float64)
     data = Observations(torch.where(key > 0.5, key + gap, key), torch.randn(900, 2, dtype=torch.float64))
     query = torch.rand(300, 1, dtype=torch.float64) * (gap + 2) - 0.5

@@ -8,7 +8,7 @@ from tests.regression.sums import exact
 from tests.regression.sums.exact import near_linear
 
 from regard.regression import sums
-from regard.regression.sums import Kernel, Observations, all_pairs, on_line
+from regard.regression.sums import Kernel, Observations, all_pairs
 from regard.regression.sums.line import SortedData
 
 TOLERANCE = 2e-12
@@ -173,11 +173,11 @@ def test_far_away_the_limit_is_the_nearest_key(name, width):
 
 def test_what_has_no_near_linear_way_goes_through_attend():
     data = line_of(7, 20)
-    assert on_line.can_sort(data)
-    assert not on_line.can_sort(data._replace(key=data.key.expand(-1, 2)))
-    assert not on_line.can_sort(data._replace(value=data.value.clone().requires_grad_()))
-    assert not on_line.can_pool(data.key, Kernel("gaussian", 1.0), exclude=2)
-    assert not on_line.can_pool(data.key, Kernel("gaussian", torch.ones(20, 1)), exclude=None)
+    assert sums.can_sort(data)
+    assert not sums.can_sort(data._replace(key=data.key.expand(-1, 2)))
+    assert not sums.can_sort(data._replace(value=data.value.clone().requires_grad_()))
+    assert not sums.can_pool_on_line(data.key, Kernel("gaussian", 1.0), exclude=2)
+    assert not sums.can_pool_on_line(data.key, Kernel("gaussian", torch.ones(20, 1)), exclude=None)
     wide = Kernel("gaussian", torch.full((20, 1), 0.3, dtype=torch.float64))
     for kernel, exclude in ((Kernel("gaussian", 0.3), 2), (wide, None)):
         found = sums.pool(data.key, sums.prepare(data), kernel, exclude=exclude)

@@ -5,7 +5,7 @@ import pytest
 import torch
 from tests.regression.sums import exact
 
-from regard.regression.sums import Kernel, Observations, can_square, compact, pool_squares, prepare
+from regard.regression.sums import Kernel, Observations, can_square, pool_squared, prepare, running_sums
 from regard.scores.names import KERNEL_SCORES
 
 
@@ -20,7 +20,7 @@ def test_they_are_the_squares_of_every_pair(name, width):
     kernel = Kernel(name, width)
     prepared = prepare(data)
     assert can_square(query, prepared, kernel)
-    found = pool_squares(query, prepared, kernel, None)
+    found = pool_squared(query, prepared, kernel, None)
     log, taken_out = exact.log_kernel(name, query[:, 0].numpy(), data.key[:, 0].numpy(), width)
     pairs = np.exp(2 * log)
     mass = pairs.sum(-1)
@@ -37,10 +37,10 @@ def test_where_data_are_dense_no_row_is_summed_pair_by_pair(name, monkeypatch):
     def refuse(totals, window, *_):
         pytest.fail(f"{len(window.rows)} rows pair by pair")
 
-    monkeypatch.setattr(compact, "sum_pairs", refuse)
+    monkeypatch.setattr(running_sums, "sum_pairs", refuse)
     data = rows(1000)
     for width in (0.03, 0.3, 1.0, 7.0):
-        pool_squares(data.key, prepare(data), Kernel(name, width), None)
+        pool_squared(data.key, prepare(data), Kernel(name, width), None)
 
 
 def test_in_several_dimensions_only_squares_that_are_kernels():

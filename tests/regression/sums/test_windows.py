@@ -5,14 +5,14 @@ import torch
 
 from regard.regression.sums import Observations
 from regard.regression.sums.line import SortedData, SortedQueries
-from regard.regression.sums.windows import inside_of, window_ends
+from regard.regression.sums.running_sums import comparison, window_ends
 
 
 def ends(key, query, name, width):
     data = Observations(key.unsqueeze(-1), torch.zeros(len(key), 1, dtype=key.dtype))
     line = SortedData.of(data)
     asked = SortedQueries.of(query.unsqueeze(-1), line, False)
-    found = window_ends(asked, line, width, inside_of(name, width, key.dtype))
+    found = window_ends(asked, line, width, comparison(name, width, key.dtype))
     return line.key.to(key.dtype), asked.place.to(key.dtype), *found
 
 
