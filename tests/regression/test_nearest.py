@@ -7,7 +7,7 @@ from tests.refuses import refuses
 from tests.regression.curves import KERNELS, estimate, wave
 
 from regard.regression import NadarayaWatson, Nearest
-from regard.regression.nearest import widths
+from regard.regression.smoother import kth_distances
 from regard.regression.sums import Observations
 
 
@@ -34,11 +34,11 @@ def test_columns_are_measured_in_standard_deviations():
 def test_weights_count_and_the_row_itself_does_not():
     key = torch.tensor([[0.0], [1.0], [2.5], [7.0]], dtype=torch.float64)
     data = Observations(key, key, torch.tensor([2.0, 1.0, 1.0, 1.0], dtype=torch.float64))
-    assert widths(key[:1], data, 3).item() == 1.0
+    assert kth_distances(key[:1], data, 3).item() == 1.0
     own = torch.arange(4)
-    assert widths(key, data, 2, own)[:, 0].tolist() == [1.0, 1.0, 2.5, 6.0]
-    assert widths(key, data, 1, own, exclude=1)[:, 0].tolist() == [2.5, 6.0, 2.5, 6.0]
-    assert widths(key, data, 99)[:, 0].tolist() == [7.0, 6.0, 4.5, 7.0]
+    assert kth_distances(key, data, 2, own)[:, 0].tolist() == [1.0, 1.0, 2.5, 6.0]
+    assert kth_distances(key, data, 1, own, exclude=1)[:, 0].tolist() == [2.5, 6.0, 2.5, 6.0]
+    assert kth_distances(key, data, 99)[:, 0].tolist() == [7.0, 6.0, 4.5, 7.0]
 
 
 def test_keys_that_coincide_with_the_query_are_pooled_alone():
@@ -82,5 +82,5 @@ def test_weights_of_one_give_the_widths_of_unweighted_keys(k, exclude):
     plain, weighted = Observations(key, key), Observations(key, key, torch.ones(53, dtype=torch.float64))
     for rows in (None, own):
         torch.testing.assert_close(
-            widths(key, plain, k, rows, exclude), widths(key, weighted, k, rows, exclude), rtol=0, atol=0
+            kth_distances(key, plain, k, rows, exclude), kth_distances(key, weighted, k, rows, exclude), rtol=0, atol=0
         )

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from regard import inspect
-from regard.regression import band, derivative, hat, neighbourhoods, sums
+from regard.regression import band, derivative, hat_matrix, sums
 from regard.regression.smoother import Smoother
 from regard.regression.sums import Observations
 
@@ -26,13 +26,13 @@ def test_lines_of_the_keys_nearby_are_those_of_all_keys(monkeypatch, kernel, dty
     data = drawn(dtype, weighted)
     own = None if exclude is None else torch.randperm(200)
     query = 99.8 + 1.4 * torch.rand(150, 1, dtype=dtype) if own is None else data.key[own]
-    monkeypatch.setattr(neighbourhoods, "NEIGHBOURS", 7)
+    monkeypatch.setattr(hat_matrix, "NEIGHBOURS", 7)
     for width in WIDTHS:
         smoother = Smoother(data, kernel, width, degree=1)
-        near = hat.lines(smoother, query, own, exclude or 0)
+        near = hat_matrix.local_lines(smoother, query, own, exclude or 0)
         with monkeypatch.context() as patch:
             patch.setattr(sums, "can_pool_on_line", lambda *_: False)
-            everything = hat.lines(smoother, query, own, exclude or 0)
+            everything = hat_matrix.local_lines(smoother, query, own, exclude or 0)
         assert torch.equal(near.lost, everything.lost)
         room = 1e4 * torch.finfo(dtype).eps
         torch.testing.assert_close(near.mean, everything.mean, rtol=room, atol=room)
@@ -47,15 +47,15 @@ def test_many_narrow_windows_are_not_compared_with_all_keys(monkeypatch, kernel)
         pairs.append(len(query) * len(key))
         return inspect(query, key, *rest, **settings)
 
-    monkeypatch.setattr(hat, "inspect", counted)
-    hat.lines(Smoother(data, kernel, 1e-7, degree=1), data.key, torch.arange(5000))
-    assert sum(pairs) < 1.1 * neighbourhoods.NEIGHBOURS * 5000
+    monkeypatch.setattr(hat_matrix, "inspect", counted)
+    hat_matrix.local_lines(Smoother(data, kernel, 1e-7, degree=1), data.key, torch.arange(5000))
+    assert sum(pairs) < 1.1 * hat_matrix.NEIGHBOURS * 5000
 
 
 def test_no_more_pairs_exist_at_once_than_are_allowed():
     smoother = Smoother(drawn(torch.float64, weighted=False), "epanechnikov", 0.2, degree=1)
     query = smoother.data.key
-    parts = list(neighbourhoods.neighbourhoods(smoother, query, pairs=900))
+    parts = list(hat_matrix.nearby_keys(smoother, query, pairs=900))
     assert torch.cat([some for some, _ in parts]).sort().values.tolist() == list(range(200))
     for some, seen in parts:
         assert len(some) == 1 or len(some) * (seen.data.key.numel() + seen.data.value.numel()) <= 900
@@ -69,12 +69,12 @@ def test_derivatives_and_bands_of_the_keys_nearby_are_those_of_all_keys(monkeypa
     data = drawn(dtype, weighted=True)
     query = 99.9 + 1.2 * torch.rand(150, 1, dtype=dtype)
     sigma2 = torch.rand(200, 2, dtype=dtype)
-    monkeypatch.setattr(neighbourhoods, "NEIGHBOURS", 7)
+    monkeypatch.setattr(hat_matrix, "NEIGHBOURS", 7)
     for width in WIDTHS[1:]:
         smoother = Smoother(data, kernel, width)
         near = derivative.of_pooling(smoother, query)[0], band._by_rows(smoother, query, sigma2)
         with monkeypatch.context() as patch:
-            patch.setattr(neighbourhoods, "Line", type(None))
+            patch.setattr(hat_matrix, "Line", type(None))
             everything = derivative._by_pairs(smoother, query), band._by_rows(smoother, query, sigma2)
         for found, expected in zip(near, everything, strict=True):
             room = 1e3 * torch.finfo(dtype).eps * max(1.0, expected.abs().max().item())

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from regard.regression.band import Band
     from regard.regression.classifier import NadarayaWatsonClassifier
     from regard.regression.estimator import NadarayaWatson
-    from regard.regression.nearest import Nearest
+    from regard.regression.smoother import Nearest
     from regard.regression.warning_kinds import BandwidthWarning, EmptyWindowWarning
 
 __all__ = [

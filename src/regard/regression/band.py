@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.special import ndtri
 
 from regard.errors import RegardError
-from regard.regression import hat, local_linear
-from regard.regression.neighbourhoods import neighbourhoods
+from regard.regression import hat_matrix
+from regard.regression.hat_matrix import nearby_keys
 from regard.regression.search import check_counts
 from regard.regression.smoother import Smoother
 from regard.regression.sums import Observations, can_square, pool_squared, prepare
@@ -112,7 +112,7 @@ def _of_lines(smoother: Smoother, query: Tensor, sigma2: Tensor) -> Tensor:
     data, kernel = smoother.data, smoother.kernel_at(query)
     pooled = smoother.pool(query, moments=True)
     assert pooled.moments is not None
-    inverse, trusted = local_linear.inverse_about(pooled.moments)
+    inverse, trusted = hat_matrix.covariance_inverse(pooled.moments)
     slope = -(inverse @ pooled.moments.shift.unsqueeze(-1)).squeeze(-1)
     constant = 1 - (slope * pooled.moments.shift).sum(-1)
     inside = pooled.log_mass.isfinite()
@@ -150,6 +150,8 @@ def _by_rows(smoother: Smoother, query: Tensor, sigma2: Tensor) -> Tensor:
     data = smoother.data
     per_observation = sigma2 if data.weight is None else sigma2 / data.weight.unsqueeze(-1)
     factor = sigma2.new_zeros(len(query), sigma2.shape[-1])
-    for block, seen in neighbourhoods(smoother, query, pairs=hat.WEIGHTS_AT_ONCE):
-        factor[block] = hat.rows(smoother, query[block], seen=seen).weight.square() @ per_observation[seen.row]
+    for block, seen in nearby_keys(smoother, query, pairs=hat_matrix.WEIGHTS_AT_ONCE):
+        factor[block] = (
+            hat_matrix.hat_rows(smoother, query[block], seen=seen).weight.square() @ per_observation[seen.row]
+        )
     return factor

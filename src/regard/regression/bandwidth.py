@@ -9,12 +9,11 @@ from torch import Tensor
 
 from regard.errors import RegardError
 from regard.regression.criteria import CRITERIA
-from regard.regression.nearest import Nearest
 from regard.regression.neighbours import find_neighbours
 from regard.regression.per_dimension import refine
 from regard.regression.rules import RULES, spread, width_by_rule
 from regard.regression.search import Judge, Trials, find_width
-from regard.regression.smoother import Smoother
+from regard.regression.smoother import Nearest, Smoother
 from regard.regression.sums import Observations
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regard.regression import arrays, distributed
 from regard.regression.kernel_estimator import KernelEstimator
-from regard.regression.nearest import Nearest
+from regard.regression.smoother import Nearest
 
 
 class NadarayaWatsonClassifier(ClassifierMixin, KernelEstimator):

@@ -7,10 +7,9 @@ from torch import Tensor
 
 from regard import attend
 from regard.errors import RegardError
-from regard.regression import local_linear
-from regard.regression.nearest import Nearest
-from regard.regression.neighbourhoods import neighbourhoods
-from regard.regression.smoother import Smoother
+from regard.regression import hat_matrix
+from regard.regression.hat_matrix import nearby_keys
+from regard.regression.smoother import Nearest, Smoother
 from regard.regression.sums import Kernel
 from regard.regression.sums.all_pairs import as_score
 from regard.scores.kernels import KERNELS
@@ -39,7 +38,7 @@ def _of_gaussian(smoother: Smoother, query: Tensor) -> tuple[Tensor, Tensor]:
     width = torch.as_tensor(smoother.width, dtype=shift.dtype, device=shift.device)
     slope = (cross - shift.unsqueeze(-1) * pooled.mean.unsqueeze(-2)) / width.square().reshape(-1, 1)
     slope = slope.to(data.value.dtype)
-    _, trusted = local_linear.inverse_about(pooled.moments)
+    _, trusted = hat_matrix.covariance_inverse(pooled.moments)
     lost = (~trusted & pooled.log_mass.isfinite()).nonzero().flatten()
     if len(lost):
         slope = slope.index_copy(0, lost, _by_pairs(smoother, query[lost]))
@@ -50,7 +49,7 @@ def _by_pairs(smoother: Smoother, query: Tensor) -> Tensor:
     assert isinstance(smoother.width, float | Tensor)
     score = as_score(Kernel(smoother.kernel, smoother.width))
     slope = smoother.data.value.new_zeros(*query.shape, smoother.outputs)
-    for block, seen in neighbourhoods(smoother, query.detach()):
+    for block, seen in nearby_keys(smoother, query.detach()):
         data = seen.data
         with torch.enable_grad():
             point = query[block].detach().requires_grad_()

@@ -7,10 +7,9 @@ import torch
 from torch import Tensor
 
 from regard.errors import RegardError
-from regard.regression import hat
-from regard.regression.nearest import Nearest
+from regard.regression import hat_matrix
 from regard.regression.search import SMOOTH_KERNELS
-from regard.regression.smoother import Smoother
+from regard.regression.smoother import Nearest, Smoother
 from regard.regression.warning_kinds import EmptyWindowWarning
 
 POLICIES = ("nan", "nearest", "mean", "raise")
@@ -40,7 +39,7 @@ def fill_weights(weight: Tensor, query: Tensor, smoother: Smoother, policy: str)
         return weight
     weight = weight.clone()
     if policy == "nearest":
-        for block in hat.blocks(smoother, query[rows]):
+        for block in hat_matrix.row_blocks(smoother, query[rows]):
             weight[rows[block]] = _shares_of_nearest(query[rows[block]], smoother)
     elif policy == "mean":
         share = torch.ones_like(weight[0]) if smoother.data.weight is None else smoother.data.weight
@@ -117,7 +116,7 @@ def _mean_of_nearest(query: Tensor, smoother: Smoother) -> Tensor:
     if not in_memory:
         mean[left] = torch.nan
     elif len(left):
-        for block in hat.blocks(smoother, query[left]):
+        for block in hat_matrix.row_blocks(smoother, query[left]):
             mean[left[block]] = _shares_of_nearest(query[left[block]], smoother) @ smoother.data.value
     return mean
 

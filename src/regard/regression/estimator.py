@@ -13,8 +13,7 @@ from torch import Tensor
 from regard.errors import RegardError
 from regard.regression import arrays, band, criteria, derivative, distributed
 from regard.regression.kernel_estimator import KernelEstimator
-from regard.regression.nearest import Nearest
-from regard.regression.smoother import Fit
+from regard.regression.smoother import Fit, Nearest
 
 
 class NadarayaWatson(MultiOutputMixin, RegressorMixin, KernelEstimator):

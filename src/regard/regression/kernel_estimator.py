@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from regard.errors import RegardError
-from regard.regression import arrays, bandwidth, distributed, empty, hat
+from regard.regression import arrays, bandwidth, distributed, empty, hat_matrix
 from regard.regression.smoother import Fit, Smoother
 from regard.regression.sums import Observations, Pool
 from regard.scores.names import KERNEL_SCORES
@@ -94,7 +94,10 @@ class KernelEstimator(BaseEstimator):
         """
 
         def rows(query: Tensor) -> Tensor:
-            parts = [hat.rows(self.smoother_, query[block]).weight for block in hat.blocks(self.smoother_, query)]
+            parts = [
+                hat_matrix.hat_rows(self.smoother_, query[block]).weight
+                for block in hat_matrix.row_blocks(self.smoother_, query)
+            ]
             weight = empty.fill_weights(torch.cat(parts), query, self.smoother_, self._policy)
             if self._kept is None:
                 return weight

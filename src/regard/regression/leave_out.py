@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import RegardError
-from regard.regression import hat
+from regard.regression import hat_matrix
 from regard.regression.smoother import Smoother
 
 
@@ -30,7 +30,7 @@ def predict(smoother: Smoother, exclude: int = 0) -> LeftOut:
         mean, alone = _line_by_leverage(smoother)
     else:
         key = smoother.data.key
-        lines = hat.lines(smoother, key, torch.arange(len(key), device=key.device), exclude)
+        lines = hat_matrix.local_lines(smoother, key, torch.arange(len(key), device=key.device), exclude)
         mean, alone = lines.mean, lines.lost
     if bool(alone.any()):
         mean = torch.where(alone.unsqueeze(-1), mean_of_others(smoother, exclude), mean)
@@ -52,7 +52,7 @@ def _line_by_leverage(smoother: Smoother) -> LeftOut:
     mean, alone = data.value - residual, torch.zeros_like(unsafe)
     rows = unsafe.nonzero().flatten()
     if len(rows):
-        lines = hat.lines(smoother, data.key[rows], rows)
+        lines = hat_matrix.local_lines(smoother, data.key[rows], rows)
         mean, alone = mean.index_copy(0, rows, lines.mean), alone.index_copy(0, rows, lines.lost)
     return LeftOut(mean, alone)
 

@@ -6,9 +6,8 @@ from dataclasses import replace
 import numpy as np
 
 from regard.regression.criteria import CRITERIA
-from regard.regression.nearest import Nearest
 from regard.regression.search import Found, Trials, check_counts, check_found, check_rows
-from regard.regression.smoother import Smoother
+from regard.regression.smoother import Nearest, Smoother
 from regard.regression.warning_kinds import BandwidthWarning
 
 GRID_RATIO = 1.25

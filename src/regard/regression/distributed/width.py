@@ -19,8 +19,7 @@ from regard.regression.distributed import tasks
 from regard.regression.distributed.collections import dask_of_extra
 from regard.regression.distributed.scattered import Scattered
 from regard.regression.distributed.summary import join
-from regard.regression.nearest import Nearest
-from regard.regression.smoother import Smoother
+from regard.regression.smoother import Nearest, Smoother
 from regard.regression.sums import Observations
 
 JUDGED_ROWS = 2**15

@@ -50,7 +50,7 @@ class Wishes:
 
 def bandwidth_of(text: str, columns: int) -> Any:
     """A number, one for each of the columns x with commas between them, a criterion or a rule, or `Nearest`."""
-    from regard.regression.nearest import Nearest
+    from regard.regression.smoother import Nearest
 
     if text in CHOICES:
         return text
