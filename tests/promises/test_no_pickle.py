@@ -13,7 +13,7 @@ from tests.refuses import refuses
 from tests.translation.folder.test_loading import forge
 from tests.translation.models import random_model, save_model
 
-from regard.regression.report import columns
+from regard.regression import csv_columns
 from regard.translation import Translator
 from regard.translation.folder import load
 from regard.translation.pairs import read_pairs
@@ -147,4 +147,4 @@ def test_hostile_pairs_recipe_and_table(place, payload):
     with refuses("recipe"):
         Recipe.read(file)
     with refuses("file"):
-        columns.read("file", file, [("x", "x")])
+        csv_columns.read_columns("file", file, [("x", "x")])

@@ -7,7 +7,7 @@ from scipy.stats import norm
 from tests.refuses import refuses
 from tests.regression.curves import KERNELS, wave
 
-from regard.regression import NadarayaWatson, band
+from regard.regression import NadarayaWatson, inference
 from regard.scores.kernels import KERNELS as FACTS
 from regard.scores.names import KERNEL_SCORES
 
@@ -98,16 +98,16 @@ def test_the_variance_of_lines_from_moments_is_that_of_rows(kernel, weighted, di
     query = torch.rand(40, dim, generator=generator).double() * 1.6 - 0.3
     sigma2 = torch.rand(200, 2, generator=generator).double()
     sigma2[::7] = 0
-    found = band.variance_factor(smoother, query, smoother.fit(query).log_mass, sigma2)
-    assert torch.allclose(found, band._by_rows(smoother, query, sigma2), rtol=1e-8, atol=0)
+    found = inference.estimator_variance(smoother, query, smoother.fit(query).log_mass, sigma2)
+    assert torch.allclose(found, inference._by_rows(smoother, query, sigma2), rtol=1e-8, atol=0)
 
 
 def test_a_band_of_lines_does_not_cost_all_pairs(monkeypatch):
     x, y = wave(3000)
     asked = []
-    rows = band._by_rows
+    rows = inference._by_rows
     monkeypatch.setattr(
-        band, "_by_rows", lambda smoother, query, s: asked.append(len(query)) or rows(smoother, query, s)
+        inference, "_by_rows", lambda smoother, query, s: asked.append(len(query)) or rows(smoother, query, s)
     )
     NadarayaWatson(bandwidth=0.1, degree=1).fit(x, y).confidence_band(x[:10])
     assert sum(asked) < 30

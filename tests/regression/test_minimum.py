@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from regard.regression.minimum import minimise
+from regard.regression.bandwidth_search import minimise
 
 GRID = np.arange(-5, 5.01, 0.35).tolist()
 

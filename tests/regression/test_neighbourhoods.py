@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from regard import inspect
-from regard.regression import band, derivative, hat_matrix, sums
+from regard.regression import hat_matrix, inference, sums
 from regard.regression.smoother import Smoother
 from regard.regression.sums import Observations
 
@@ -72,10 +72,10 @@ def test_derivatives_and_bands_of_the_keys_nearby_are_those_of_all_keys(monkeypa
     monkeypatch.setattr(hat_matrix, "NEIGHBOURS", 7)
     for width in WIDTHS[1:]:
         smoother = Smoother(data, kernel, width)
-        near = derivative.of_pooling(smoother, query)[0], band._by_rows(smoother, query, sigma2)
+        near = inference.derivative(smoother, query)[0], inference._by_rows(smoother, query, sigma2)
         with monkeypatch.context() as patch:
-            patch.setattr(hat_matrix, "Line", type(None))
-            everything = derivative._by_pairs(smoother, query), band._by_rows(smoother, query, sigma2)
+            patch.setattr(hat_matrix, "SortedData", type(None))
+            everything = inference._derivative_by_pairs(smoother, query), inference._by_rows(smoother, query, sigma2)
         for found, expected in zip(near, everything, strict=True):
             room = 1e3 * torch.finfo(dtype).eps * max(1.0, expected.abs().max().item())
             torch.testing.assert_close(found, expected, rtol=0, atol=room)

@@ -5,7 +5,7 @@ import pytest
 from tests.refuses import refuses
 from tests.regression.curves import wave
 
-from regard.regression import BandwidthWarning, NadarayaWatson, per_dimension
+from regard.regression import BandwidthWarning, NadarayaWatson, bandwidth
 from regard.regression.criteria import CRITERIA
 
 CASES = [("gaussian", 0, "loo"), ("biweight", 0, "loo"), ("gaussian", 1, "loo"), ("gaussian", 0, "aicc")]
@@ -30,7 +30,7 @@ def test_a_column_that_tells_nothing_is_wide_and_named(monkeypatch):
     y = 2 * np.sin(2 * x[:, 0]) + 0.1 * generator.standard_normal(80)
     narrow, wide = NadarayaWatson(per_dimension=True).fit(x, y).bandwidth_
     assert wide > 10 * narrow
-    monkeypatch.setattr(per_dimension, "WIDEST", 0.5)
+    monkeypatch.setattr(bandwidth, "WIDEST", 0.5)
     with pytest.warns(BandwidthWarning, match="column 1 grew"):
         NadarayaWatson(per_dimension=True).fit(x, y)
 

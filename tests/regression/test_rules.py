@@ -7,7 +7,7 @@ from scipy.stats import gaussian_kde
 from tests.regression.curves import KERNELS, wave
 
 from regard.regression import NadarayaWatson
-from regard.regression.rules import canonical_bandwidth, relative_to_gaussian
+from regard.regression.bandwidth_search import canonical_bandwidth, canonical_ratio
 
 
 @pytest.mark.parametrize("dim", [1, 3])
@@ -32,7 +32,7 @@ def test_the_canonical_bandwidths(kernel):
     assert canonical_bandwidth(kernel) == pytest.approx((roughness / total**2 / (second / total) ** 2) ** 0.2, rel=1e-7)
     x, y = wave()
     widths = [NadarayaWatson(name, "scott").fit(x, y).bandwidth_ for name in ("gaussian", kernel)]
-    assert widths[1] / widths[0] == pytest.approx(relative_to_gaussian(kernel))
+    assert widths[1] / widths[0] == pytest.approx(canonical_ratio(kernel))
 
 
 def test_repetitions_and_constant_columns():

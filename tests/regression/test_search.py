@@ -5,7 +5,7 @@ import pytest
 from tests.refuses import refuses
 from tests.regression.curves import KERNELS, left_out, two_valleys, wave
 
-from regard.regression import BandwidthWarning, NadarayaWatson, search
+from regard.regression import BandwidthWarning, NadarayaWatson, bandwidth_search
 
 
 def criterion(x, y, kernel, width, **how):
@@ -52,7 +52,7 @@ def test_no_width_of_a_fine_scan_is_better(kernel):
     model = NadarayaWatson(kernel).fit(x, y)
     scan = min(criterion(x, y, kernel, width) for width in np.geomspace(0.1, 8, 150))
     # A compact kernel makes the criterion rough, a boxcar a step function: their lowest step may be missed by little.
-    assert model.criterion_ <= scan * (1.005 if kernel not in search.SMOOTH_KERNELS else 1 + 1e-9)
+    assert model.criterion_ <= scan * (1.005 if kernel not in bandwidth_search.SMOOTH_KERNELS else 1 + 1e-9)
     assert model.criterion_ == pytest.approx(criterion(x, y, kernel, model.bandwidth_), rel=1e-9)
 
 
@@ -68,7 +68,7 @@ def test_several_dimensions_share_one_factor():
 def test_the_scan_of_a_sample_leads_to_the_same_width(monkeypatch):
     x, y = wave(1500)
     whole = NadarayaWatson().fit(x, y)
-    monkeypatch.setattr(search, "SCAN_ROWS", 300)
+    monkeypatch.setattr(bandwidth_search, "SCAN_ROWS", 300)
     sampled = NadarayaWatson().fit(x, y)
     assert len(sampled.trials_.tried) < len(whole.trials_.tried) / 2
     assert sampled.bandwidth_ == pytest.approx(whole.bandwidth_, rel=1e-5)
@@ -84,7 +84,7 @@ def test_what_is_finer_than_the_sample_is_found_on_all_rows(monkeypatch, kernel,
     noise = 0.5 * np.random.default_rng(0).standard_normal(4800)
     y = 10 * np.sin(2 * np.pi * days / 100) + 5 * np.sin(2 * np.pi * days) + noise
     whole = NadarayaWatson(kernel, rule, degree=degree).fit(days[:, None], y)
-    monkeypatch.setattr(search, "SCAN_ROWS", 300)
+    monkeypatch.setattr(bandwidth_search, "SCAN_ROWS", 300)
     sampled = NadarayaWatson(kernel, rule, degree=degree).fit(days[:, None], y)
     assert sampled.bandwidth_ == pytest.approx(whole.bandwidth_, rel=0.1)
     assert sampled.criterion_ <= 1.01 * whole.criterion_
@@ -188,7 +188,7 @@ def test_rows_that_repeat_in_a_narrow_cluster_have_the_best_width_of_a_wide_scan
 @pytest.mark.parametrize("criterion_", ["loo", "aicc", "gcv"])
 @pytest.mark.filterwarnings("ignore::regard.regression.BandwidthWarning")
 def test_a_sample_of_equal_rows_leaves_the_search_to_all_rows(monkeypatch, kernel, criterion_):
-    monkeypatch.setattr(search, "SCAN_ROWS", 20)
+    monkeypatch.setattr(bandwidth_search, "SCAN_ROWS", 20)
     x = np.concatenate([np.zeros(2000), [1e6, 2e6, 3e6]])[:, None]
     y = np.random.default_rng(0).standard_normal(len(x))
     assert np.isfinite(NadarayaWatson(kernel, criterion_).fit(x, y).criterion_)

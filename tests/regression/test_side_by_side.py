@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from regard.regression import criteria, side_by_side
+from regard.regression import criteria
 from regard.regression.smoother import Smoother
 from regard.regression.sums import Observations
 from regard.scores.names import KERNEL_SCORES
@@ -23,7 +23,7 @@ def smoother(kernel, width=1.0, weights=False, rows=90, offset=0.0):
 @pytest.mark.parametrize("weights", [False, True])
 @pytest.mark.parametrize("kernel", KERNEL_SCORES)
 def test_every_width_is_judged_as_by_itself(kernel, weights):
-    found = side_by_side.judge(smoother(kernel, weights=weights), WIDTHS)
+    found = criteria.evaluate_many(smoother(kernel, weights=weights), WIDTHS)
     for width, judgement in zip(WIDTHS, found, strict=True):
         alone = criteria.loo(smoother(kernel, width, weights), 0)
         assert float(judgement.value) == pytest.approx(float(alone.value), rel=1e-7)
@@ -31,9 +31,9 @@ def test_every_width_is_judged_as_by_itself(kernel, weights):
 
 
 def test_an_offset_and_many_calls_change_nothing(monkeypatch):
-    whole = side_by_side.judge(smoother("gaussian"), WIDTHS)
-    monkeypatch.setattr(side_by_side, "MOST_ROWS", 200)
-    parts = side_by_side.judge(smoother("gaussian", offset=1e6), WIDTHS[1:])
+    whole = criteria.evaluate_many(smoother("gaussian"), WIDTHS)
+    monkeypatch.setattr(criteria, "MOST_ROWS", 200)
+    parts = criteria.evaluate_many(smoother("gaussian", offset=1e6), WIDTHS[1:])
     for first, second in zip(whole[1:], parts, strict=True):
         assert float(second.value) == pytest.approx(float(first.value), rel=1e-6)
 
@@ -42,7 +42,7 @@ def test_the_nearest_other_row_is_never_in_another_copy():
     two = Smoother(
         Observations(torch.tensor([[0.0], [1.0]]).double(), torch.tensor([[1.0], [4.0]]).double()), "gaussian", 1.0
     )
-    found = side_by_side.judge(two, [1e-6, 1e-5, 1e-3, 0.1, 10.0])
+    found = criteria.evaluate_many(two, [1e-6, 1e-5, 1e-3, 0.1, 10.0])
     assert [float(judgement.value) for judgement in found] == pytest.approx([9.0] * 5)
 
 
@@ -52,6 +52,6 @@ def test_the_nearest_other_row_is_never_in_another_copy():
 )
 def test_what_it_does_not_suit(change, criterion, exclude):
     plain = smoother("gaussian")
-    assert side_by_side.suits(plain, "loo", 0)
+    assert criteria.can_evaluate_many(plain, "loo", 0)
     other = Smoother(plain.data, "gaussian", 1.0, **change)
-    assert not side_by_side.suits(other, criterion, exclude)
+    assert not criteria.can_evaluate_many(other, criterion, exclude)

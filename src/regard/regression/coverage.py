@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from regard.regression.estimator import NadarayaWatson
+from regard.regression.estimators import NadarayaWatson
 
 
 class Coverage(NamedTuple):

@@ -9,7 +9,7 @@ import pytest
 from tests.refuses import refuses
 
 from regard.regression import NadarayaWatsonClassifier
-from regard.regression.distributed.collections import align, dask_of_extra, is_dask
+from regard.regression.dask_arrays import align, import_dask, is_dask
 
 
 def unknown(da, array):
@@ -35,8 +35,8 @@ def test_what_x_and_y_share_is_read_once(da):
 
     whole = da.map_blocks(table, chunks=((5, 5), (3,)), dtype=float, meta=np.empty((0, 0)))
     blocks = align(whole[:, :2], whole[:, 2], None)
-    with dask_of_extra().config.set(scheduler="synchronous"):
-        dask_of_extra().compute(blocks.X, blocks.y)
+    with import_dask().config.set(scheduler="synchronous"):
+        import_dask().compute(blocks.X, blocks.y)
     assert sorted(read) == [(0, 0), (1, 0)]
 
 
@@ -75,7 +75,7 @@ def test_only_collections_of_dask_are_dask(da):
 def test_without_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "dask.array", None)
     with refuses("X", '"regard[distributed]"'):
-        dask_of_extra()
+        import_dask()
 
 
 def test_a_classifier_does_not_collect(da):

@@ -8,14 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests import oracle
 
-from regard.regression.distributed.reach import certain, matters
-from regard.regression.distributed.summary import summarise
+from regard.regression.dask_arrays import can_contribute, lower_bound, summarize
 from regard.regression.sums import Kernel
 from regard.scores.names import KERNEL_SCORES
 
 
 def block(X):
-    return summarise(X, X[:, :1], None)
+    return summarize(X, X[:, :1], None)
 
 
 # The oracle's own logarithm is that of a kernel which has underflowed to 0.
@@ -38,10 +37,10 @@ def test_what_is_left_out_has_no_mass(name, seed, dim, width):
     here, there = random.normal(size=(4, dim)), random.normal(size=(4, dim)) + random.uniform(0, 50, size=dim)
     query = random.normal(size=(7, dim)) * 10
     kernel = Kernel(name, width)
-    floor = certain(query, [block(here), block(there)], kernel)
+    floor = lower_bound(query, [block(here), block(there)], kernel)
     ours, theirs = (log_mass(name, query, X, width) for X in (here, there))
     assert (floor <= np.logaddexp(ours, theirs) + 1e-9).all()
-    unseen = ~matters(query, block(there), kernel, floor)
+    unseen = ~can_contribute(query, block(there), kernel, floor)
     assert (theirs[unseen] <= np.where(np.isneginf(ours), 0.0, ours)[unseen] - 745).all()
 
 
@@ -50,20 +49,20 @@ def test_a_block_that_is_too_far_is_left_out(name, far):
     kernel = Kernel(name, 1.0)
     near, away = block(np.array([[0.0], [1.0]])), block(np.array([[far], [far + 1]]))
     query = np.array([[0.5], [1.2]])
-    floor = certain(query, [near, away], kernel)
-    assert matters(query, near, kernel, floor).tolist() == [True, True]
-    assert matters(query, away, kernel, floor).tolist() == [False, far < 3]
+    floor = lower_bound(query, [near, away], kernel)
+    assert can_contribute(query, near, kernel, floor).tolist() == [True, True]
+    assert can_contribute(query, away, kernel, floor).tolist() == [False, far < 3]
 
 
 def test_a_gaussian_is_never_out_of_reach_of_everything():
     kernel, alone = Kernel("gaussian", 1e-200), block(np.array([[0.0], [1.0]]))
     query = np.array([[1e200]])
-    assert matters(query, alone, kernel, certain(query, [alone], kernel)).all()
+    assert can_contribute(query, alone, kernel, lower_bound(query, [alone], kernel)).all()
 
 
 def test_a_block_without_rows_matters_to_nobody():
-    nothing = summarise(np.empty((0, 1)), np.empty(0), None)
+    nothing = summarize(np.empty((0, 1)), np.empty(0), None)
     query = np.zeros((3, 1))
-    floor = certain(query, [nothing], Kernel("gaussian", 1.0))
+    floor = lower_bound(query, [nothing], Kernel("gaussian", 1.0))
     assert np.isneginf(floor).all()
-    assert not matters(query, nothing, Kernel("gaussian", 1.0), floor).any()
+    assert not can_contribute(query, nothing, Kernel("gaussian", 1.0), floor).any()

@@ -11,9 +11,8 @@ import pytest
 import torch
 from tests.refuses import refuses
 
-from regard.regression import EmptyWindowWarning, NadarayaWatson
-from regard.regression.distributed import scattered, tasks
-from regard.regression.distributed.scattered import Scattered
+from regard.regression import EmptyWindowWarning, NadarayaWatson, dask_arrays, dask_smoother
+from regard.regression.dask_smoother import DaskSmoother
 
 
 @pytest.mark.parametrize("kernel", ["gaussian", "laplacian", "boxcar", "epanechnikov"])
@@ -100,9 +99,11 @@ def test_empty_windows(on_a_line):
 def test_queries_are_sent_in_batches(on_a_line, monkeypatch):
     model = NadarayaWatson(bandwidth=0.3).fit(*on_a_line.in_blocks)
     whole, sent = model.predict(on_a_line.query), []
-    monkeypatch.setattr(scattered, "NUMBERS_SENT", 14)
-    ask = tasks.ask
-    monkeypatch.setattr(tasks, "ask", lambda query, *rest: sent.append(len(query)) or ask(query, *rest))
+    monkeypatch.setattr(dask_smoother, "NUMBERS_SENT", 14)
+    ask = dask_arrays.prepare_queries
+    monkeypatch.setattr(
+        dask_arrays, "prepare_queries", lambda query, *rest: sent.append(len(query)) or ask(query, *rest)
+    )
     np.testing.assert_allclose(model.predict(on_a_line.query), whole, atol=1e-13)
     assert sent == [7, 7, 7, 7, 2]
 
@@ -119,7 +120,7 @@ def test_what_needs_all_observations_is_refused(on_a_line):
 def test_a_pickled_model_still_answers(on_a_line):
     model = NadarayaWatson(bandwidth=0.3).fit(*on_a_line.in_blocks)
     again = pickle.loads(pickle.dumps(model))
-    assert isinstance(again.smoother_, Scattered)
+    assert isinstance(again.smoother_, DaskSmoother)
     np.testing.assert_array_equal(again.predict(on_a_line.query), model.predict(on_a_line.query))
 
 

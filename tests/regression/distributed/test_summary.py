@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from tests.refuses import refuses
 
-from regard.regression.distributed.summary import join, summarise
+from regard.regression.dask_arrays import merge_summaries, summarize
 
 
 def test_blocks_join_to_the_whole():
     random = np.random.default_rng(0)
     X, y = random.normal(size=(50, 2)) + 1e6, random.normal(size=(50, 3))
     weight = random.integers(0, 3, 50).astype(float)
-    parts = [summarise(X[s], y[s], weight[s]) for s in (slice(0, 7), slice(7, 7), slice(7, 31), slice(31, 50))]
-    total, kept = join(parts), weight > 0
+    parts = [summarize(X[s], y[s], weight[s]) for s in (slice(0, 7), slice(7, 7), slice(7, 31), slice(31, 50))]
+    total, kept = merge_summaries(parts), weight > 0
     assert total.rows == kept.sum()
     assert total.weight == weight.sum()
     assert total.lightest == 1
@@ -37,25 +37,25 @@ def test_blocks_join_to_the_whole():
 )
 def test_a_block_that_cannot_be_used(argument, X, y, weight, word):
     with refuses(argument, word):
-        summarise(np.array(X), np.array(y), None if weight is None else np.array(weight))
+        summarize(np.array(X), np.array(y), None if weight is None else np.array(weight))
 
 
 def test_nothing_at_all():
     with refuses("X", "positive", "weight"):
-        join([summarise(np.ones((2, 1)), np.ones(2), np.zeros(2))])
+        merge_summaries([summarize(np.ones((2, 1)), np.ones(2), np.zeros(2))])
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint64, np.bool_, np.int8, np.float16])
 def test_numbers_of_every_kind_are_summed_up_in_float64(dtype):
     random = np.random.default_rng(0)
     X, y = (random.integers(0, 2 if dtype is np.bool_ else 100, size=(50, 1)).astype(dtype) for _ in range(2))
-    found, exact = summarise(X, y, None), summarise(X.astype(np.float64), y.astype(np.float64), None)
+    found, exact = summarize(X, y, None), summarize(X.astype(np.float64), y.astype(np.float64), None)
     for name, part in exact._asdict().items():
         np.testing.assert_array_equal(getattr(found, name), part, err_msg=name)
 
 
 def test_where_x_is_float32_so_are_values_and_weights():
     X, y = np.arange(4, dtype=np.float32)[:, None], np.arange(4.0)
-    assert summarise(X, y, np.array([1.0, 1e-60, 1.0, 1.0])).rows == 3
+    assert summarize(X, y, np.array([1.0, 1e-60, 1.0, 1.0])).rows == 3
     with refuses("y", "infinity", "numbers", "finite"):
-        summarise(X, 1e60 * y, None)
+        summarize(X, 1e60 * y, None)

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.refuses import refuses
 
-from regard.regression.distributed import tasks
-from regard.regression.distributed.summary import summarise
+from regard.regression import dask_arrays
+from regard.regression.dask_arrays import summarize
 from regard.regression.sums import Kernel, Observations, pool
 from regard.scores.names import KERNEL_SCORES
 
@@ -18,14 +18,14 @@ from regard.scores.names import KERNEL_SCORES
 def pooled_by_parts(query, X, y, weight, kernel, cuts):
     """Pool over the blocks between the cuts, and join them two by two."""
     blocks = [
-        tasks.Block(X[start:stop], y[start:stop], None if weight is None else weight[start:stop])
+        dask_arrays.Block(X[start:stop], y[start:stop], None if weight is None else weight[start:stop])
         for start, stop in zip([0, *cuts], [*cuts, len(X)], strict=True)
     ]
-    summaries = [summarise(*block[:3]) for block in blocks]
-    asked = tasks.ask(query, summaries, kernel, query.dtype)
-    parts = [tasks.pool(asked, *pair, kernel, None) for pair in zip(blocks, summaries, strict=True)]
+    summaries = [summarize(*block[:3]) for block in blocks]
+    asked = dask_arrays.prepare_queries(query, summaries, kernel, query.dtype)
+    parts = [dask_arrays.pool_block(asked, *pair, kernel, None) for pair in zip(blocks, summaries, strict=True)]
     while len(parts) > 1:
-        parts = [tasks.join(parts[i : i + 2]) for i in range(0, len(parts), 2)]
+        parts = [dask_arrays.merge_parts(parts[i : i + 2]) for i in range(0, len(parts), 2)]
     return parts[0]
 
 
@@ -58,7 +58,7 @@ def test_every_split_gives_the_same(name, cuts, dim, ordered, weighted, width):
     seen = ~np.isneginf(log_mass)
     np.testing.assert_allclose(log_mass[seen], whole.log_mass.numpy()[seen], rtol=1e-14, atol=1e-12)
     # Where a weight is added to a score of -1e6, the whole itself keeps fewer digits: compare these rows below.
-    near = seen & (log_mass > tasks.FAR) if weighted else np.ones_like(seen)
+    near = seen & (log_mass > dask_arrays.FAR) if weighted else np.ones_like(seen)
     np.testing.assert_allclose(part.mean[near], whole.mean.numpy()[near], rtol=0, atol=1e-12)
 
 
@@ -77,7 +77,7 @@ def test_ties_far_away_count_by_their_weight(name):
 
 
 def test_without_a_closer_look_they_would_not(monkeypatch):
-    monkeypatch.setattr(tasks, "FAR", -np.inf)
+    monkeypatch.setattr(dask_arrays, "FAR", -np.inf)
     assert tied_far_away(Kernel("gaussian", 1.0)) > 1e-7
 
 
@@ -91,15 +91,15 @@ def test_float32_stays_float32():
 
 
 def test_rows_are_taken_and_left_out_by_their_position_among_positive_weights():
-    block = tasks.Block(np.arange(6.0).reshape(-1, 1), np.arange(6.0), np.array([1.0, 0, 2, 0, 3, 4]))
-    key, value, weight = tasks.take(block, np.array([1, 2]), np.dtype(float))
+    block = dask_arrays.Block(np.arange(6.0).reshape(-1, 1), np.arange(6.0), np.array([1.0, 0, 2, 0, 3, 4]))
+    key, value, weight = dask_arrays.take_rows(block, np.array([1, 2]), np.dtype(float))
     assert key[:, 0].tolist() == [2, 4]
     assert value[:, 0].tolist() == [2, 4]
     assert weight.tolist() == [2, 3]
-    left = tasks.observe(block._replace(without=np.array([1, 2])), np.dtype(float))
+    left = dask_arrays.load_block(block._replace(without=np.array([1, 2])), np.dtype(float))
     assert left.key[:, 0].tolist() == [0, 5]
 
 
 def test_a_query_that_is_no_number_is_refused():
     with refuses("X", "infinity"):
-        tasks.ask(np.array([[np.nan]]), [], Kernel("gaussian", 1.0), np.dtype(float))
+        dask_arrays.prepare_queries(np.array([[np.nan]]), [], Kernel("gaussian", 1.0), np.dtype(float))

@@ -7,8 +7,7 @@ import pytest
 from tests import oracle
 from tests.refuses import refuses
 
-from regard.regression import NadarayaWatson, Nearest, search
-from regard.regression.distributed import width
+from regard.regression import NadarayaWatson, Nearest, bandwidth_search, dask_smoother
 
 
 @pytest.mark.parametrize("rule", ["scott", "silverman"])
@@ -36,18 +35,18 @@ def test_few_rows_are_judged_as_numpy_judges_them(on_a_line):
 
 @pytest.fixture
 def few_are_judged(monkeypatch):
-    monkeypatch.setattr(width, "JUDGED_ROWS", 90)
-    monkeypatch.setattr(search, "SCAN_ROWS", 60)
+    monkeypatch.setattr(dask_smoother, "JUDGED_ROWS", 90)
+    monkeypatch.setattr(bandwidth_search, "SCAN_ROWS", 60)
 
 
 # Where copies of a row stay when one is left out, the narrowest width may be the best.
-@pytest.mark.filterwarnings("ignore::regard.regression.warning_kinds.BandwidthWarning")
+@pytest.mark.filterwarnings("ignore::regard.regression.BandwidthWarning")
 @pytest.mark.parametrize("kernel", ["gaussian", "epanechnikov"])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_each_row_is_predicted_from_all_others(on_a_line, few_are_judged, monkeypatch, kernel, weighted):
     drawn = []
-    draw = width._draw
-    monkeypatch.setattr(width, "_draw", lambda scattered: drawn.append(draw(scattered)) or drawn[0])
+    draw = dask_smoother._draw
+    monkeypatch.setattr(dask_smoother, "_draw", lambda scattered: drawn.append(draw(scattered)) or drawn[0])
     weight = on_a_line.weight if weighted else np.ones_like(on_a_line.weight)
     model = NadarayaWatson(kernel).fit(*on_a_line.in_blocks, on_a_line.weight_in_blocks if weighted else None)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.refuses import refuses
 
-from regard.regression.report.columns import read
+from regard.regression.csv_columns import read_columns
 
 WANTED = [("x", "a"), ("y", "b")]
 
@@ -33,7 +33,7 @@ def file(tmp_path, text):
     ],
 )
 def test_reads_what_programs_write(tmp_path, text):
-    columns = read("file", file(tmp_path, text), WANTED)
+    columns = read_columns("file", file(tmp_path, text), WANTED)
     np.testing.assert_array_equal(columns.numbers, [[1.0, 2.0], [3.0, 4.5]])
     assert columns.dropped == 0
 
@@ -41,7 +41,7 @@ def test_reads_what_programs_write(tmp_path, text):
 def test_numbers_are_read_to_the_last_digit(tmp_path):
     numbers = [0.1, 1 / 3, 1e-308, 123456789.123456789]
     text = "a,b\n" + "\n".join(f"{number!r},0" for number in numbers)
-    assert read("file", file(tmp_path, text), WANTED).numbers[:, 0].tolist() == numbers
+    assert read_columns("file", file(tmp_path, text), WANTED).numbers[:, 0].tolist() == numbers
 
 
 @pytest.mark.parametrize(
@@ -68,29 +68,29 @@ def test_numbers_are_read_to_the_last_digit(tmp_path):
 )
 def test_says_what_is_wrong_and_where(tmp_path, text, argument, word):
     with refuses(argument, word):
-        read("file", file(tmp_path, text), WANTED)
+        read_columns("file", file(tmp_path, text), WANTED)
 
 
 def test_names_only_the_first_of_many_lines(tmp_path):
     with refuses("file", "9 of 9 rows", ": lines 2, 3, 4, 5, 6,"):
-        read("file", file(tmp_path, "a,b\n" + "1,\n" * 9), WANTED)
+        read_columns("file", file(tmp_path, "a,b\n" + "1,\n" * 9), WANTED)
 
 
 def test_a_blank_elsewhere_does_not_matter(tmp_path):
-    assert len(read("file", file(tmp_path, "a,b,c\n1,2,\n3,4,text\n"), WANTED).numbers) == 2
+    assert len(read_columns("file", file(tmp_path, "a,b,c\n1,2,\n3,4,text\n"), WANTED).numbers) == 2
 
 
 def test_drops_what_is_missing_when_asked(tmp_path):
-    columns = read("file", file(tmp_path, "a,b\n1,\n3,4\nnull,2\n"), WANTED, drop_missing=True)
+    columns = read_columns("file", file(tmp_path, "a,b\n1,\n3,4\nnull,2\n"), WANTED, drop_missing=True)
     assert columns.numbers.tolist() == [[3.0, 4.0]]
     assert columns.dropped == 2
 
 
 def test_a_file_that_is_not_there(tmp_path):
     with refuses("predict_at", "none.csv (No such file or directory)"):
-        read("predict_at", tmp_path / "none.csv", WANTED)
+        read_columns("predict_at", tmp_path / "none.csv", WANTED)
     with refuses("file", "(Is a directory)"):
-        read("file", tmp_path, WANTED)
+        read_columns("file", tmp_path, WANTED)
 
 
 @pytest.mark.parametrize("text", [",\n", '"",""\n;;\n', " \t\n"])
@@ -98,14 +98,14 @@ def test_separators_alone_are_an_empty_file(tmp_path, text):
     path = tmp_path / "table.csv"
     path.write_text(text, encoding="utf-8")
     with refuses("file", "which is empty"):
-        read("file", path, [("x", "x")])
+        read_columns("file", path, [("x", "x")])
 
 
 def test_a_column_is_asked_for_once(tmp_path):
     path = tmp_path / "table.csv"
     path.write_text("x,y\n1,2\n", encoding="utf-8")
     with refuses("y", "'x' a second time", "a column of its own for each"):
-        read("file", path, [("x", "x"), ("y", "x")])
+        read_columns("file", path, [("x", "x"), ("y", "x")])
 
 
 def test_memory_is_that_of_the_chosen_columns(tmp_path):
@@ -114,7 +114,7 @@ def test_memory_is_that_of_the_chosen_columns(tmp_path):
         out.write("a,b,text\n")
         out.writelines(f"{i},{i},{'x' * 200}\n" for i in range(50_000))
     tracemalloc.start()
-    columns = read("file", path, WANTED)
+    columns = read_columns("file", path, WANTED)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert columns.numbers[-1].tolist() == [49_999.0, 49_999.0]
@@ -123,4 +123,4 @@ def test_memory_is_that_of_the_chosen_columns(tmp_path):
 
 def test_a_line_that_is_too_long_is_refused(tmp_path):
     with refuses("file", "data.csv, with a line of more"):
-        read("file", file(tmp_path, "a,b\n1," + "2" * 2**20), WANTED)
+        read_columns("file", file(tmp_path, "a,b\n1," + "2" * 2**20), WANTED)

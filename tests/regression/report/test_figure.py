@@ -3,15 +3,13 @@
 import numpy as np
 import pytest
 
-from regard.regression.report import figure as module
-from regard.regression.report.figure import draw
-from regard.regression.report.fitted import fit
-from regard.regression.report.wishes import Wishes
+from regard.regression import csv_report as module
+from regard.regression.csv_report import RegressOptions, draw, fit_file
 
 
 def test_one_column_is_a_curve_with_its_band(noisy):
-    wishes = Wishes(noisy, ("x",), "y", bandwidth="0.5", level=0.9)
-    fitted = fit(wishes)
+    wishes = RegressOptions(noisy, ("x",), "y", bandwidth="0.5", level=0.9)
+    fitted = fit_file(wishes)
     drawn = draw(wishes, fitted)
     ax = drawn.axes[0]
     (curve,) = ax.lines
@@ -28,8 +26,8 @@ def test_one_column_is_a_curve_with_its_band(noisy):
 
 
 def test_two_columns_are_a_map_with_the_samples(noisy):
-    wishes = Wishes(noisy, ("x", "other"), "y", kernel="cosine_kernel", bandwidth="nearest:30")
-    fitted = fit(wishes)
+    wishes = RegressOptions(noisy, ("x", "other"), "y", kernel="cosine_kernel", bandwidth="nearest:30")
+    fitted = fit_file(wishes)
     ax, scale = draw(wishes, fitted).axes
     np.testing.assert_array_equal(ax.collections[-1].get_offsets(), fitted.x)
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("x", "other")
@@ -39,7 +37,7 @@ def test_two_columns_are_a_map_with_the_samples(noisy):
 
 def test_of_many_samples_some_are_drawn_and_it_says_so(noisy, monkeypatch):
     monkeypatch.setattr(module, "MOST_POINTS", 50)
-    wishes = Wishes(noisy, ("x",), "y", bandwidth="0.5")
-    ax = draw(wishes, fit(wishes)).axes[0]
+    wishes = RegressOptions(noisy, ("x",), "y", bandwidth="0.5")
+    ax = draw(wishes, fit_file(wishes)).axes[0]
     assert len(ax.collections[0].get_offsets()) == 50
     assert ax.texts[0].get_text() == "50 of 120 samples are drawn"

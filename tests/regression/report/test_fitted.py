@@ -7,14 +7,13 @@ import pytest
 from tests.refuses import refuses
 
 from regard.regression import NadarayaWatson
-from regard.regression.report.columns import read
-from regard.regression.report.fitted import fit
-from regard.regression.report.wishes import Wishes
+from regard.regression.csv_columns import read_columns
+from regard.regression.csv_report import RegressOptions, fit_file
 
 
 def test_is_the_estimator_on_the_columns(noisy):
-    fitted = fit(Wishes(noisy, ("x",), "y", kernel="epanechnikov", bandwidth="loo"))
-    numbers = read("file", noisy, [("x", "x"), ("y", "y")]).numbers
+    fitted = fit_file(RegressOptions(noisy, ("x",), "y", kernel="epanechnikov", bandwidth="loo"))
+    numbers = read_columns("file", noisy, [("x", "x"), ("y", "y")]).numbers
     expected = NadarayaWatson("epanechnikov", "loo").fit(numbers[:, :1], numbers[:, 1])
     assert fitted.model.bandwidth_ == expected.bandwidth_
     assert fitted.left_out_error == pytest.approx(expected.criterion_)
@@ -28,8 +27,8 @@ def test_a_weight_counts_repetitions(noisy, tmp_path):
     repeated = [line for line in lines[1:] for _ in range(int(line.split(",")[3]))]
     twice = tmp_path / "twice.csv"
     twice.write_text("\n".join([lines[0], *repeated]), encoding="utf-8")
-    weighted = fit(Wishes(noisy, ("x",), "y", bandwidth="0.4", weights="count"))
-    plain = fit(Wishes(twice, ("x",), "y", bandwidth="0.4"))
+    weighted = fit_file(RegressOptions(noisy, ("x",), "y", bandwidth="0.4", weights="count"))
+    plain = fit_file(RegressOptions(twice, ("x",), "y", bandwidth="0.4"))
     assert weighted.left_out_error == pytest.approx(plain.left_out_error)
     assert weighted.r2 == pytest.approx(plain.r2)
     assert weighted.left_out_r2 == pytest.approx(plain.left_out_r2)
@@ -39,18 +38,18 @@ def test_a_row_of_weight_zero_is_left_out(tmp_path):
     """Even where its window is empty, or where it alone makes a column vary."""
     path = tmp_path / "weighted.csv"
     path.write_text("x,z,w,y\n1,1,1,2\n1.2,1,1,3\n9,5,0,7\n1.5,1,2,1\n", encoding="utf-8")
-    weighted = fit(Wishes(path, ("x",), "y", kernel="boxcar", bandwidth="0.25", weights="w"))
+    weighted = fit_file(RegressOptions(path, ("x",), "y", kernel="boxcar", bandwidth="0.25", weights="w"))
     path.write_text("x,z,w,y\n1,1,1,2\n1.2,1,1,3\n1.5,1,2,1\n", encoding="utf-8")
-    assert weighted.r2 == fit(Wishes(path, ("x",), "y", kernel="boxcar", bandwidth="0.25", weights="w")).r2
+    assert weighted.r2 == fit_file(RegressOptions(path, ("x",), "y", kernel="boxcar", bandwidth="0.25", weights="w")).r2
     path.write_text("x,z,w,y\n1,1,1,2\n1.2,1,1,3\n9,5,0,7\n", encoding="utf-8")
     with refuses("x", "1 in every", "'z'"):
-        fit(Wishes(path, ("x", "z"), "y", bandwidth="0.5", weights="w"))
+        fit_file(RegressOptions(path, ("x", "z"), "y", bandwidth="0.5", weights="w"))
 
 
 def test_of_a_constant_y_nothing_is_explained(tmp_path):
     path = tmp_path / "constant.csv"
     path.write_text("x,y\n1,2\n2,2\n3,2\n", encoding="utf-8")
-    fitted = fit(Wishes(path, ("x",), "y"))
+    fitted = fit_file(RegressOptions(path, ("x",), "y"))
     assert math.isnan(fitted.r2)
     assert math.isnan(fitted.left_out_r2)
 
@@ -59,7 +58,7 @@ def test_warnings_become_notes(tmp_path):
     path = tmp_path / "flat.csv"
     rows = "\n".join(f"{x},{(-1) ** x}" for x in range(40))
     path.write_text(f"x,y\n{rows}\n", encoding="utf-8")
-    fitted = fit(Wishes(path, ("x",), "y"))
+    fitted = fit_file(RegressOptions(path, ("x",), "y"))
     assert any("widest bandwidth" in note for note in fitted.notes)
 
 
@@ -77,12 +76,12 @@ def test_refuses_what_cannot_be_regressed(tmp_path, text, argument, word):
     path = tmp_path / "data.csv"
     path.write_text(text, encoding="utf-8")
     with refuses(argument, word):
-        fit(Wishes(path, ("x",), "y", weights="w" if "w" in text else None))
+        fit_file(RegressOptions(path, ("x",), "y", weights="w" if "w" in text else None))
 
 
 def test_without_scikit_learn_it_names_the_extra(noisy, monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn", None)
     monkeypatch.setitem(sys.modules, "sklearn.base", None)
-    monkeypatch.delitem(sys.modules, "regard.regression.estimator", raising=False)
+    monkeypatch.delitem(sys.modules, "regard.regression.estimators", raising=False)
     with refuses("regress", '"regard[regression]"'):
-        fit(Wishes(noisy, ("x",), "y"))
+        fit_file(RegressOptions(noisy, ("x",), "y"))

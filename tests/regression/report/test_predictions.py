@@ -5,22 +5,21 @@ import csv
 import numpy as np
 from tests.refuses import refuses
 
-from regard.regression.report import predictions
-from regard.regression.report.fitted import fit
-from regard.regression.report.wishes import Wishes
+from regard.regression import csv_report
+from regard.regression.csv_report import RegressOptions, fit_file
 
 
 def written(wishes, elsewhere=None):
-    fitted = fit(wishes)
-    predicted = predictions.predict(wishes, fitted, elsewhere)
-    predictions.write(wishes, fitted, predicted)
+    fitted = fit_file(wishes)
+    predicted = csv_report.predict(wishes, fitted, elsewhere)
+    csv_report.write_predictions(wishes, fitted, predicted)
     table = list(csv.DictReader(wishes.predictions.read_text(encoding="utf-8").splitlines()))
     assert len(table) == len(predicted.places)
     return fitted, {name: np.array([float(row[name]) for row in table]) for name in table[0]}, predicted.notes
 
 
 def test_at_the_rows_of_the_data(noisy, tmp_path):
-    fitted, table, _ = written(Wishes(noisy, ("x",), "y", bandwidth="0.5", predictions=tmp_path / "p.csv"))
+    fitted, table, _ = written(RegressOptions(noisy, ("x",), "y", bandwidth="0.5", predictions=tmp_path / "p.csv"))
     assert list(table) == ["x", "y", "predicted y", "lower 95%", "upper 95%", "standard error", "log mass"]
     np.testing.assert_array_equal(table["x"], fitted.x[:, 0])
     np.testing.assert_array_equal(table["y"], fitted.y)
@@ -30,7 +29,7 @@ def test_at_the_rows_of_the_data(noisy, tmp_path):
 
 
 def test_on_a_grid_of_two_columns_with_another_level(noisy, tmp_path):
-    wishes = Wishes(
+    wishes = RegressOptions(
         noisy, ("x", "other"), "y", bandwidth="1,2", level=0.5, grid=4, predictions=tmp_path / "p.csv"
     )  # fmt: skip
     fitted, table, _ = written(wishes)
@@ -41,7 +40,7 @@ def test_on_a_grid_of_two_columns_with_another_level(noisy, tmp_path):
 
 
 def test_an_empty_window_is_nan_with_a_note(noisy, tmp_path):
-    wishes = Wishes(noisy, ("x",), "y", kernel="boxcar", bandwidth="0.5", predictions=tmp_path / "p.csv",
+    wishes = RegressOptions(noisy, ("x",), "y", kernel="boxcar", bandwidth="0.5", predictions=tmp_path / "p.csv",
                     predict_at=tmp_path / "elsewhere.csv")  # fmt: skip
     _, table, notes = written(wishes, elsewhere=np.array([[3.0], [99.0]]))
     assert np.isnan(table["predicted y"]).tolist() == [False, True]
@@ -50,8 +49,8 @@ def test_an_empty_window_is_nan_with_a_note(noisy, tmp_path):
 
 
 def test_a_file_that_cannot_be_written_is_refused(noisy, tmp_path):
-    wishes = Wishes(noisy, ("x",), "y", bandwidth="0.5", predictions=tmp_path)
-    fitted = fit(wishes)
-    predicted = predictions.predict(wishes, fitted, None)
+    wishes = RegressOptions(noisy, ("x",), "y", bandwidth="0.5", predictions=tmp_path)
+    fitted = fit_file(wishes)
+    predicted = csv_report.predict(wishes, fitted, None)
     with refuses("predictions", "(Is a directory)", "a file that can be"):
-        predictions.write(wishes, fitted, predicted)
+        csv_report.write_predictions(wishes, fitted, predicted)

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 from tests.refuses import refuses
 
-from regard.regression.report import Wishes, run
+from regard.regression.csv_report import RegressOptions, run
 
 
 def test_leaves_figure_and_predictions_behind(noisy, tmp_path, capsys):
     out, predicted = tmp_path / "fit.svg", tmp_path / "p.csv"
-    run(Wishes(noisy, ("x",), "y", kernel="boxcar", bandwidth="0.01", grid=7, out=out, predictions=predicted,
+    run(RegressOptions(noisy, ("x",), "y", kernel="boxcar", bandwidth="0.01", grid=7, out=out, predictions=predicted,
                variance="global"))  # fmt: skip
     printed = capsys.readouterr().out
     assert "leave-one-out error" in printed
@@ -22,7 +22,7 @@ def test_leaves_figure_and_predictions_behind(noisy, tmp_path, capsys):
 
 def test_three_columns_have_no_figure_and_it_says_so(noisy, tmp_path, capsys):
     out = tmp_path / "fit.svg"
-    run(Wishes(noisy, ("x", "other", "count"), "y", bandwidth="1", out=out))
+    run(RegressOptions(noisy, ("x", "other", "count"), "y", bandwidth="1", out=out))
     assert "no figure: a fit on 3 columns has no picture" in capsys.readouterr().out
     assert not out.exists()
 
@@ -41,9 +41,9 @@ def test_nothing_is_written_or_told_where_something_is_wrong(noisy, tmp_path, ca
     for name in ("out", "predict_at"):
         if name in changed:
             changed = {**changed, name: tmp_path / changed[name]}
-    wishes = replace(Wishes(noisy, ("x",), "y", predictions=tmp_path / "p.csv"), **changed)
+    options = replace(RegressOptions(noisy, ("x",), "y", predictions=tmp_path / "p.csv"), **changed)
     with refuses(argument, word):
-        run(wishes)
+        run(options)
     assert capsys.readouterr().out == ""
     assert [path.name for path in tmp_path.iterdir()] == ["noisy.csv"]
 
@@ -54,6 +54,10 @@ def test_files_are_written_before_anybody_may_stop_listening(noisy, tmp_path, mo
 
     monkeypatch.setattr("builtins.print", leave)
     with pytest.raises(BrokenPipeError):
-        run(Wishes(noisy, ("x",), "y", bandwidth="1", out=tmp_path / "fit.svg", predictions=tmp_path / "fit.csv"))
+        run(
+            RegressOptions(
+                noisy, ("x",), "y", bandwidth="1", out=tmp_path / "fit.svg", predictions=tmp_path / "fit.csv"
+            )
+        )
     assert (tmp_path / "fit.svg").exists()
     assert (tmp_path / "fit.csv").exists()

@@ -2,19 +2,17 @@
 
 import pytest
 
-from regard.regression.report.fitted import fit
-from regard.regression.report.table import tell
-from regard.regression.report.wishes import Wishes
+from regard.regression.csv_report import RegressOptions, fit_file, format_table
 
 
 def told(wishes):
-    fitted = fit(wishes)
-    lines = tell(wishes, fitted).splitlines()
+    fitted = fit_file(wishes)
+    lines = format_table(wishes, fitted).splitlines()
     return fitted, {line[:30].strip(): line[30:] for line in lines}
 
 
 def test_every_number_is_the_fits(noisy):
-    fitted, said = told(Wishes(noisy, ("x",), "y"))
+    fitted, said = told(RegressOptions(noisy, ("x",), "y"))
     assert said["rows"] == "120"
     assert float(said["bandwidth"]) == pytest.approx(fitted.model.bandwidth_, rel=1e-5)
     assert said["criterion"] == f"loo, {fitted.model.criterion_:.6g} at this bandwidth"
@@ -34,7 +32,7 @@ def test_every_number_is_the_fits(noisy):
     ],
 )
 def test_widths_that_no_criterion_chose(noisy, bandwidth, width, criterion):
-    _, said = told(Wishes(noisy, ("x", "other"), "y", bandwidth=bandwidth, degree=1))
+    _, said = told(RegressOptions(noisy, ("x", "other"), "y", bandwidth=bandwidth, degree=1))
     assert said["regression"] == "y on x, other, local lines"
     assert said["criterion"] == criterion
     assert width is None or said["bandwidth"] == width
@@ -43,5 +41,5 @@ def test_widths_that_no_criterion_chose(noisy, bandwidth, width, criterion):
 def test_rows_left_out_are_counted(noisy):
     with noisy.open("a", encoding="utf-8") as file:
         file.write(",1,2,3,\n")
-    _, said = told(Wishes(noisy, ("x",), "y", bandwidth="0.5", drop_missing=True))
+    _, said = told(RegressOptions(noisy, ("x",), "y", bandwidth="0.5", drop_missing=True))
     assert said["rows"] == "120, and 1 left out since a number was missing"

@@ -8,9 +8,9 @@ import pytest
 from tests.refuses import refuses
 
 from regard.regression import Nearest
-from regard.regression.report.wishes import Wishes, bandwidth_of, check
+from regard.regression.csv_report import RegressOptions, bandwidth_of, check_options
 
-WISHES = Wishes(Path("data.csv"), ("a", "b"), "y")
+WISHES = RegressOptions(Path("data.csv"), ("a", "b"), "y")
 
 
 def test_words_and_numbers():
@@ -42,8 +42,8 @@ def test_refuses_what_is_no_bandwidth(text):
 )
 def test_refuses_before_a_file_is_read(changed, argument, word):
     with refuses(argument, word):
-        check(replace(WISHES, **changed))
+        check_options(replace(WISHES, **changed))
 
 
 def test_what_is_in_order_passes():
-    check(replace(WISHES, weights="w", grid=5, predictions=Path("p.csv"), out=Path("fit.svg")))
+    check_options(replace(WISHES, weights="w", grid=5, predictions=Path("p.csv"), out=Path("fit.svg")))

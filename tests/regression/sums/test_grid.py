@@ -6,9 +6,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regard.regression.criteria import BINNING_TOLERANCE, binned_leave_one_out
 from regard.regression.smoother import Smoother
 from regard.regression.sums import Observations
-from regard.regression.sums.grid import TOLERANCE, pool_others
 
 
 def line(seed, rows=300, outliers=0, weights=False, offset=0.0):
@@ -21,7 +21,7 @@ def line(seed, rows=300, outliers=0, weights=False, offset=0.0):
 
 def worst(data, widths):
     """Where the grid is sure: the error of each width as a share of the range, judged by the sums of one width."""
-    found = pool_others(data, widths)
+    found = binned_leave_one_out(data, widths)
     spread = data.value.amax(0) - data.value.amin(0)
     exact = [Smoother(data, "gaussian", width).pool_left_out(0).mean for width in widths]
     errors = [float(((mean - one) / spread).abs().max()) for mean, one in zip(found.mean, exact, strict=True)]
@@ -34,7 +34,7 @@ def worst(data, widths):
 def test_the_promise_holds(seed, rows, outliers, weights, offset):
     data = line(seed, rows + outliers, outliers, weights, offset)
     errors, _ = worst(data, np.geomspace(1e-4, 30, 12).tolist())
-    assert max(errors, default=0.0) <= TOLERANCE
+    assert max(errors, default=0.0) <= BINNING_TOLERANCE
 
 
 @pytest.mark.parametrize("weights", [False, True])
@@ -45,12 +45,12 @@ def test_wide_kernels_are_exact(weights):
 
 
 def test_no_width_is_wide_enough_and_keys_may_be_equal():
-    assert pool_others(line(2), [1e-9, 1e-6]).sure == [False, False]
+    assert binned_leave_one_out(line(2), [1e-9, 1e-6]).sure == [False, False]
     same = Observations(torch.ones(5, 1).double(), torch.arange(5.0).double()[:, None], None)
-    assert pool_others(same, [1e-3, 2.0]).sure == [False, False]
+    assert binned_leave_one_out(same, [1e-3, 2.0]).sure == [False, False]
 
 
 def test_it_is_not_sure_of_narrow_kernels_and_lonely_rows():
-    assert pool_others(line(1), [1e-5, 1e-3, 0.1]).sure == [False, False, True]
-    assert pool_others(line(1, outliers=1), [0.1]).sure == [False]
-    assert pool_others(line(1, outliers=1), [5.0]).sure == [True]
+    assert binned_leave_one_out(line(1), [1e-5, 1e-3, 0.1]).sure == [False, False, True]
+    assert binned_leave_one_out(line(1, outliers=1), [0.1]).sure == [False]
+    assert binned_leave_one_out(line(1, outliers=1), [5.0]).sure == [True]

@@ -1,4 +1,4 @@
-"""What is answered where no key lies in the window of a compact kernel."""
+"""What is answered where no observation is in the window."""
 
 import warnings
 from dataclasses import replace
@@ -7,10 +7,9 @@ import torch
 from torch import Tensor
 
 from regard.errors import RegardError
-from regard.regression import hat_matrix
-from regard.regression.search import SMOOTH_KERNELS
+from regard.regression import EmptyWindowWarning, hat_matrix
+from regard.regression.bandwidth_search import SMOOTH_KERNELS
 from regard.regression.smoother import Nearest, Smoother
-from regard.regression.warning_kinds import EmptyWindowWarning
 
 POLICIES = ("nan", "nearest", "mean", "raise")
 
@@ -49,7 +48,7 @@ def fill_weights(weight: Tensor, query: Tensor, smoother: Smoother, policy: str)
     return weight
 
 
-def tell(empty: int, queries: int, policy: str) -> None:
+def report(empty: int, queries: int, policy: str) -> None:
     """Warn or raise, once a call, where the policy says so."""
     if not empty or policy not in ("nan", "raise"):
         return
@@ -69,7 +68,7 @@ def tell(empty: int, queries: int, policy: str) -> None:
     )
 
 
-def policy_of(kernel: str, policy: str) -> str:
+def effective_policy(kernel: str, policy: str) -> str:
     """What is done where the mass is 0: a smooth kernel has no end, and its limit far away is the nearest key."""
     return "nearest" if kernel in SMOOTH_KERNELS else policy
 

@@ -20,7 +20,7 @@ ROWS_AT_ONCE = 2**18
 DTYPES = [np.float64, np.float32]
 
 
-class Observed(NamedTuple):
+class FitData(NamedTuple):
     """X (rows, dim). y (rows,) or (rows, outputs); labels stay as they came. weight (rows,) or None where all are 1."""
 
     X: Tensor
@@ -28,7 +28,7 @@ class Observed(NamedTuple):
     weight: Tensor | None
 
 
-def check_observations(estimator: Any, X: Any, y: Any, sample_weight: Any, *, labels: bool) -> Observed:
+def check_observations(estimator: Any, X: Any, y: Any, sample_weight: Any, *, labels: bool) -> FitData:
     """Check the data of a fit, by the rules of scikit-learn; y of a classifier holds labels of any kind."""
     observed = _check_observations(estimator, X, y, sample_weight, labels=labels)
     check_extent(observed.X.amin(0).cpu().numpy(), observed.X.amax(0).cpu().numpy())
@@ -55,7 +55,7 @@ def check_extent(low: np.ndarray, high: np.ndarray) -> None:
         )
 
 
-def _check_observations(estimator: Any, X: Any, y: Any, sample_weight: Any, *, labels: bool) -> Observed:
+def _check_observations(estimator: Any, X: Any, y: Any, sample_weight: Any, *, labels: bool) -> FitData:
     if isinstance(X, Tensor):
         return _check_tensors(estimator, X, y, sample_weight, labels=labels)
     y, sample_weight = (x.detach().cpu() if isinstance(x, Tensor) else x for x in (y, sample_weight))
@@ -73,7 +73,7 @@ def _check_observations(estimator: Any, X: Any, y: Any, sample_weight: Any, *, l
     weight = None
     if sample_weight is not None:
         weight = as_tensor(_check_sample_weight(sample_weight, X, dtype=X.dtype, ensure_non_negative=True))
-    return Observed(as_tensor(X), y, weight)
+    return FitData(as_tensor(X), y, weight)
 
 
 def queries(estimator: Any, X: Any, like: Tensor) -> Iterator[Tensor]:
@@ -99,12 +99,12 @@ def as_tensor(array: np.ndarray) -> Tensor:
     return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 
-def give_back(answer: Tensor, X: Any) -> Any:
+def like_input(answer: Tensor, X: Any) -> Any:
     """The answer as the queries came: on their device, or as a NumPy array."""
     return answer.to(X.device) if isinstance(X, Tensor) else answer.cpu().numpy()
 
 
-def _check_tensors(estimator: Any, X: Tensor, y: Any, sample_weight: Any, *, labels: bool) -> Observed:
+def _check_tensors(estimator: Any, X: Tensor, y: Any, sample_weight: Any, *, labels: bool) -> FitData:
     if y is None:
         raise RegardError("y", got="None", needed="one row for each row of X", repair="Pass the observed values.")
     X = _finite("X", _floating(_check_tensor("X", X, ndim=(2,))))
@@ -129,7 +129,7 @@ def _check_tensors(estimator: Any, X: Tensor, y: Any, sample_weight: Any, *, lab
     estimator.n_features_in_ = X.shape[1]
     if hasattr(estimator, "feature_names_in_"):
         del estimator.feature_names_in_
-    return Observed(X, y, weight)
+    return FitData(X, y, weight)
 
 
 def _to(argument: str, numbers: Any, X: Tensor) -> Tensor:

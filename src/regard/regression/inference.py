@@ -1,4 +1,4 @@
-"""Confidence bands for the mean of the estimator.
+"""Noise variance, confidence bands and derivatives of a fitted curve.
 
 At x the estimate is sum_j l_j(x) y_j, so its variance is sum_j l_j(x)^2 sigma_j^2, and the noise variance sigma_j^2 is
 estimated from residuals. The residual of row j has the variance sigma^2 (1 - 2 l_jj + sum_k l_jk^2) where sigma is
@@ -13,12 +13,14 @@ import torch
 from torch import Tensor
 from torch.special import ndtri
 
+from regard import attend
 from regard.errors import RegardError
 from regard.regression import hat_matrix
+from regard.regression.bandwidth_search import check_counts
 from regard.regression.hat_matrix import nearby_keys
-from regard.regression.search import check_counts
-from regard.regression.smoother import Smoother
-from regard.regression.sums import Observations, can_square, pool_squared, prepare
+from regard.regression.smoother import Nearest, Smoother
+from regard.regression.sums import Kernel, Observations, can_square, pool_squared, prepare
+from regard.regression.sums.all_pairs import as_score
 from regard.scores.kernels import KERNELS
 
 # Far away both log masses are large: where their rounding reaches this, their difference has no digits left.
@@ -41,7 +43,7 @@ def quantile(level: float) -> float:
     return float(ndtri(torch.tensor((1 + float(level)) / 2, dtype=torch.float64)))
 
 
-def noise(smoother: Smoother, variance: str) -> Tensor:
+def noise_variance(smoother: Smoother, variance: str) -> Tensor:
     """(keys, outputs): the estimated variance of the noise of each observation.
 
     "global": one number for all rows. "local": squared residuals and their factors, smoothed with the same kernel, so
@@ -59,7 +61,7 @@ def noise(smoother: Smoother, variance: str) -> Tensor:
     fit = smoother.fit(data.key)
     squared = (data.value - fit.mean).square()
     one = torch.ones_like(data.value[:, :1])
-    left = 1 - 2 * fit.leverage + variance_factor(smoother, data.key, fit.log_mass, one)[:, 0]
+    left = 1 - 2 * fit.leverage + estimator_variance(smoother, data.key, fit.log_mass, one)[:, 0]
     left = left.clamp(min=0).to(squared.dtype).unsqueeze(-1)
     over_all = smoother.average(left)
     if float(over_all) * smoother.total() < 1e-6:
@@ -81,7 +83,7 @@ def noise(smoother: Smoother, variance: str) -> Tensor:
     return torch.where(known, pooled[:, :-1].clamp(min=0) / torch.where(known, pooled[:, -1:], 1.0), everywhere)
 
 
-def variance_factor(smoother: Smoother, query: Tensor, log_mass: Tensor, sigma2: Tensor) -> Tensor:
+def estimator_variance(smoother: Smoother, query: Tensor, log_mass: Tensor, sigma2: Tensor) -> Tensor:
     """(queries, outputs): sum_j l_j^2 sigma_j^2, a row of weight w counted as w observations; sigma2 (keys, outputs).
 
     log_mass: (queries,), that of the estimate. Where sums of the squared kernel are as cheap as those of the kernel,
@@ -155,3 +157,66 @@ def _by_rows(smoother: Smoother, query: Tensor, sigma2: Tensor) -> Tensor:
             hat_matrix.hat_rows(smoother, query[block], seen=seen).weight.square() @ per_observation[seen.row]
         )
     return factor
+
+
+def derivative(smoother: Smoother, query: Tensor) -> tuple[Tensor, Tensor]:
+    """The derivative of the estimate at degree 0, (queries, dim, outputs), and the log mass, (queries,).
+
+    The derivative is 0 in an empty window, where the log mass is minus infinity.
+
+    A kernel with a kink (Laplacian, triangular) counts the key it has its kink at as flat: the middle of the two
+    one-sided derivatives.
+    """
+    _check(smoother)
+    if smoother.kernel == "gaussian":
+        return _derivative_of_gaussian(smoother, query)
+    return _derivative_by_pairs(smoother, query), smoother.pool(query).log_mass
+
+
+def _derivative_of_gaussian(smoother: Smoother, query: Tensor) -> tuple[Tensor, Tensor]:
+    """log f has the derivative (k - q) / width^2: what is left is the covariance of keys and values."""
+    data = smoother.data
+    pooled = replace(smoother, tolerance=None).pool(query, moments=True)
+    assert pooled.moments is not None
+    shift, _, cross = pooled.moments
+    width = torch.as_tensor(smoother.width, dtype=shift.dtype, device=shift.device)
+    slope = (cross - shift.unsqueeze(-1) * pooled.mean.unsqueeze(-2)) / width.square().reshape(-1, 1)
+    slope = slope.to(data.value.dtype)
+    _, trusted = hat_matrix.covariance_inverse(pooled.moments)
+    lost = (~trusted & pooled.log_mass.isfinite()).nonzero().flatten()
+    if len(lost):
+        slope = slope.index_copy(0, lost, _derivative_by_pairs(smoother, query[lost]))
+    return slope, pooled.log_mass
+
+
+def _derivative_by_pairs(smoother: Smoother, query: Tensor) -> Tensor:
+    assert isinstance(smoother.width, float | Tensor)
+    score = as_score(Kernel(smoother.kernel, smoother.width))
+    slope = smoother.data.value.new_zeros(*query.shape, smoother.outputs)
+    for block, seen in nearby_keys(smoother, query.detach()):
+        data = seen.data
+        with torch.enable_grad():
+            point = query[block].detach().requires_grad_()
+            # Each query's estimate depends on its own place only: the gradient of the sum holds every derivative.
+            mean = attend(point, data.key, data.value, score=score, bias=data.bias)
+            for output in range(mean.shape[1]):
+                slope[block, :, output] = torch.autograd.grad(mean[:, output].sum(), point, retain_graph=True)[0]
+    return slope
+
+
+def _check(smoother: Smoother) -> None:
+    if not KERNELS[smoother.kernel].is_differentiable:
+        raise RegardError(
+            "kernel",
+            got=repr(smoother.kernel),
+            needed="a kernel whose value changes with the distance",
+            repair="A boxcar estimate is a step function, its derivative 0 almost everywhere: use another kernel, "
+            "or degree=1.",
+        )
+    if isinstance(smoother.width, Nearest):
+        raise RegardError(
+            "bandwidth",
+            got=repr(smoother.width),
+            needed="a width that does not change with the query",
+            repair="The distance to the k-th neighbour has kinks where neighbours change: pass a number, or degree=1.",
+        )

@@ -1,4 +1,4 @@
-"""Columns of numbers out of a CSV file, and a sentence for everything that can be wrong with one."""
+"""Columns of numbers of a CSV file, and an error for everything that can be wrong with one."""
 
 import csv
 import difflib
@@ -29,7 +29,9 @@ class Columns(NamedTuple):
     dropped: int
 
 
-def read(argument: str, path: Path, wanted: Sequence[tuple[str, str]], *, drop_missing: bool = False) -> Columns:
+def read_columns(
+    argument: str, path: Path, wanted: Sequence[tuple[str, str]], *, drop_missing: bool = False
+) -> Columns:
     """Read columns by name.
 
     argument: what an error of the file is about. wanted: (argument, column) pairs, what one of a column is about.
