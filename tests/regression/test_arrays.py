@@ -15,7 +15,7 @@ def test_a_memory_map_is_read_block_by_block(tmp_path, monkeypatch):
     queries = np.linspace(0, 4, 1001).reshape(-1, 1)
     np.save(tmp_path / "queries.npy", queries)
     mapped = np.load(tmp_path / "queries.npy", mmap_mode="r")
-    monkeypatch.setattr(validation, "ROWS_AT_ONCE", 64)
+    monkeypatch.setattr(validation, "QUERIES_PER_BLOCK", 64)
     blocks = list(validation.queries(model, mapped, model.smoother_.data.key))
     assert [len(block) for block in blocks] == [64] * 15 + [41]
     in_blocks = model.predict(mapped)
@@ -27,7 +27,7 @@ def test_lists_and_tensors_are_answered_in_blocks_too(monkeypatch):
     x, y = wave()
     model = NadarayaWatson(bandwidth=0.5).fit(x, y)
     expected = model.predict(x)
-    monkeypatch.setattr(validation, "ROWS_AT_ONCE", 8)
+    monkeypatch.setattr(validation, "QUERIES_PER_BLOCK", 8)
     np.testing.assert_allclose(model.predict(x.tolist()), expected, rtol=1e-12)
     np.testing.assert_allclose(model.predict(torch.tensor(x)), expected, rtol=1e-12)
 
@@ -35,7 +35,7 @@ def test_lists_and_tensors_are_answered_in_blocks_too(monkeypatch):
 def test_a_bad_block_is_found_wherever_it_is(monkeypatch):
     x, y = wave()
     model = NadarayaWatson(bandwidth=0.5).fit(x, y)
-    monkeypatch.setattr(validation, "ROWS_AT_ONCE", 8)
+    monkeypatch.setattr(validation, "QUERIES_PER_BLOCK", 8)
     x[50] = np.nan
     with pytest.raises(ValueError, match="contains NaN"):
         model.predict(x)

@@ -99,15 +99,15 @@ def test_the_variance_of_lines_from_moments_is_that_of_rows(kernel, weighted, di
     sigma2 = torch.rand(200, 2, generator=generator).double()
     sigma2[::7] = 0
     found = inference.estimator_variance(smoother, query, smoother.fit(query).log_mass, sigma2)
-    assert torch.allclose(found, inference._by_rows(smoother, query, sigma2), rtol=1e-8, atol=0)
+    assert torch.allclose(found, inference._variance_by_rows(smoother, smoother.task(query), sigma2), rtol=1e-8, atol=0)
 
 
 def test_a_band_of_lines_does_not_cost_all_pairs(monkeypatch):
     x, y = wave(3000)
     asked = []
-    rows = inference._by_rows
+    rows = inference._variance_by_rows
     monkeypatch.setattr(
-        inference, "_by_rows", lambda smoother, query, s: asked.append(len(query)) or rows(smoother, query, s)
+        inference, "_variance_by_rows", lambda fit, task, s: asked.append(len(task.query)) or rows(fit, task, s)
     )
     NadarayaWatson(bandwidth=0.1, degree=1).fit(x, y).confidence_band(x[:10])
     assert sum(asked) < 30

@@ -1,9 +1,9 @@
 """Bands cover the estimator's mean as often as they say, and the curve itself less often."""
 
 import pytest
+from tests.regression.coverage import constant_noise, growing_noise, measure
 
 from regard.regression import NadarayaWatson
-from regard.regression.coverage import constant_noise, growing_noise, measure
 
 
 @pytest.mark.parametrize(

@@ -57,8 +57,8 @@ def test_one_copy_goes_the_others_stay(degree):
 def test_a_row_alone_is_predicted_by_the_mean_of_the_others():
     x, y = np.array([[0.0], [0.1], [9.0], [20.0]]), np.array([1.0, 2.0, 4.0, 9.0])
     found = criteria.leave_one_out(smoother(x, y, "boxcar", 0.5, 0), 0)
-    assert found.alone.tolist() == [False, False, True, True]
+    assert found.isolated.tolist() == [False, False, True, True]
     np.testing.assert_allclose(found.mean[:, 0], [2.0, 1.0, 4.0, 7 / 3])
     found = criteria.leave_one_out(smoother(x, y, "boxcar", 0.5, 0), 1)
-    assert found.alone.all()
+    assert found.isolated.all()
     np.testing.assert_allclose(found.mean[:, 0], [6.5, 9.0, 1.0, 1.5])

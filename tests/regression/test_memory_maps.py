@@ -30,7 +30,7 @@ def queries(tmp_path):
 
 def test_queries_are_read_block_by_block(model, queries, monkeypatch):
     whole = model.predict(np.array(queries))
-    monkeypatch.setattr(validation, "ROWS_AT_ONCE", 2**13)
+    monkeypatch.setattr(validation, "QUERIES_PER_BLOCK", 2**13)
     tracemalloc.start()
     streamed = model.predict(queries)
     _, peak = tracemalloc.get_traced_memory()

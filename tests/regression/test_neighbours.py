@@ -31,5 +31,5 @@ def test_the_edge_is_told():
 
 
 def test_a_criterion_that_is_nowhere_finite_is_refused():
-    with refuses("bandwidth", "'aicc'", "for 3"):
+    with refuses("bandwidth", "'aicc'", "(3 rows)"):
         NadarayaWatson(bandwidth=Nearest("aicc")).fit([[0.0], [1.0], [2.0]], [0.0, 1.0, 0.0])

@@ -1,5 +1,7 @@
 """Copies of the data side by side give what each width gives by itself."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -23,17 +25,17 @@ def smoother(kernel, width=1.0, weights=False, rows=90, offset=0.0):
 @pytest.mark.parametrize("weights", [False, True])
 @pytest.mark.parametrize("kernel", KERNEL_SCORES)
 def test_every_width_is_judged_as_by_itself(kernel, weights):
-    found = criteria.evaluate_many(smoother(kernel, weights=weights), WIDTHS)
+    found = criteria.evaluate_many(smoother(kernel, weights=weights), "loo", WIDTHS)
     for width, judgement in zip(WIDTHS, found, strict=True):
         alone = criteria.loo(smoother(kernel, width, weights), 0)
         assert float(judgement.value) == pytest.approx(float(alone.value), rel=1e-7)
-        assert judgement.alone == alone.alone
+        assert judgement.isolated == alone.isolated
 
 
 def test_an_offset_and_many_calls_change_nothing(monkeypatch):
-    whole = criteria.evaluate_many(smoother("gaussian"), WIDTHS)
-    monkeypatch.setattr(criteria, "MOST_ROWS", 200)
-    parts = criteria.evaluate_many(smoother("gaussian", offset=1e6), WIDTHS[1:])
+    whole = criteria.evaluate_many(smoother("gaussian"), "loo", WIDTHS)
+    monkeypatch.setattr(criteria, "ROWS_PER_CALL", 200)
+    parts = criteria.evaluate_many(smoother("gaussian", offset=1e6), "loo", WIDTHS[1:])
     for first, second in zip(whole[1:], parts, strict=True):
         assert float(second.value) == pytest.approx(float(first.value), rel=1e-6)
 
@@ -42,16 +44,28 @@ def test_the_nearest_other_row_is_never_in_another_copy():
     two = Smoother(
         Observations(torch.tensor([[0.0], [1.0]]).double(), torch.tensor([[1.0], [4.0]]).double()), "gaussian", 1.0
     )
-    found = criteria.evaluate_many(two, [1e-6, 1e-5, 1e-3, 0.1, 10.0])
+    found = criteria.evaluate_many(two, "loo", [1e-6, 1e-5, 1e-3, 0.1, 10.0])
     assert [float(judgement.value) for judgement in found] == pytest.approx([9.0] * 5)
 
 
-@pytest.mark.parametrize(
-    ("change", "criterion", "exclude"),
-    [({}, "aicc", 0), ({}, "loo", 2), ({"degree": 1}, "loo", 0)],
-)
-def test_what_it_does_not_suit(change, criterion, exclude):
+@pytest.mark.parametrize("criterion", ["loo", "aicc", "gcv"])
+@pytest.mark.parametrize("kernel", KERNEL_SCORES)
+@pytest.mark.parametrize("weights", [False, True])
+def test_every_criterion_of_lines_is_evaluated_as_by_itself(kernel, criterion, weights):
+    plain = replace(smoother(kernel, weights=weights), degree=1)
+    found = criteria.evaluate_many(plain, criterion, WIDTHS[1:])
+    for width, together in zip(WIDTHS[1:], found, strict=True):
+        alone = criteria.CRITERIA[criterion](replace(plain, width=width), 0)
+        if together is None:
+            assert width == 0.003, "only where the curve passes through all observations"
+        else:
+            assert float(together.value) == pytest.approx(float(alone.value), rel=1e-6)
+            assert together.isolated == alone.isolated
+
+
+@pytest.mark.parametrize(("columns", "exclude"), [(2, 0), (1, 2)])
+def test_what_it_does_not_suit(columns, exclude):
     plain = smoother("gaussian")
-    assert criteria.can_evaluate_many(plain, "loo", 0)
-    other = Smoother(plain.data, "gaussian", 1.0, **change)
-    assert not criteria.can_evaluate_many(other, criterion, exclude)
+    assert criteria.can_evaluate_many(plain, 0)
+    other = replace(plain, data=replace(plain.data, key=plain.data.key.expand(-1, columns)))
+    assert not criteria.can_evaluate_many(other, exclude)

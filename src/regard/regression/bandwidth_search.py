@@ -1,261 +1,52 @@
-"""Minimise a criterion over the bandwidth."""
+"""Minimise a criterion over the bandwidth: a grid, its low ground again, then Brent's method in each valley.
+
+One factor is searched for, in its logarithm (its *position*): in one dimension the factor is the bandwidth itself, in
+several it multiplies the standard deviation of each column. The grid reaches from well below the usual distance between
+neighbours to beyond the range of the data. Compact kernels make the criterion rough, so their grid is finer, most of
+all where the criterion is low; a dip narrower than that may be missed. The lowest value found is taken, and of equal
+values the widest bandwidth.
+
+With more than SCAN_ROWS rows the grid is evaluated on that many rows, drawn with a fixed seed. The result is scaled by
+the rate n^(-1/(d + 4)), and the valley around it is searched on all rows. Structure that is finer than the sample (a
+daily cycle in years of hours) shows on all rows only, so bandwidths too narrow for the sample are tried there too, and
+where one is better its valley is searched as well.
+"""
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from scipy import optimize
 from torch import Tensor
 
 from regard.errors import RegardError
-from regard.regression import BandwidthWarning, criteria
-from regard.regression.criteria import CRITERIA
+from regard.regression import BandwidthWarning
+from regard.regression.criteria import CRITERIA, can_evaluate_many, evaluate_many
 from regard.regression.smoother import Smoother
 from regard.regression.sums import Observations
 from regard.scores.kernels import KERNELS
 
-RULES = ("scott", "silverman")
-
-
-def canonical_bandwidth(kernel: str) -> float:
-    """Return (R(K) / mu2(K)^2)^(1/5), where R(K) is the roughness and mu2(K) the variance of a kernel."""
-    return (KERNELS[kernel].roughness / KERNELS[kernel].variance ** 2) ** 0.2
-
-
-def canonical_ratio(kernel: str) -> float:
-    """Return how much wider this kernel must be to smooth as much as a Gaussian of width 1."""
-    return canonical_bandwidth(kernel) / canonical_bandwidth("gaussian")
-
-
-def standard_deviation(data: Observations) -> Tensor:
-    """(dim,): the standard deviation of each column, repetitions counted; 1 where a column is constant."""
-    key = data.key.double()
-    weight = torch.ones_like(key[:, 0]) if data.weight is None else data.weight.double()
-    share = (weight / weight.sum()).unsqueeze(-1)
-    # Relative to the first row, so that an offset of a constant column does not look like spread.
-    away = key - key[0]
-    deviation = (share * (away - (share * away).sum(0)).square()).sum(0).sqrt()
-    return torch.where(deviation > 0, deviation, 1.0)
-
-
-def reference_bandwidth(rule: str, data: Observations, kernel: str) -> Tensor:
-    """(dim,): the width of each dimension."""
-    dim = data.key.shape[-1]
-    n = len(data.key) if data.weight is None else float(data.weight.double().sum())
-    constant = 1.0 if rule == "scott" else (4 / (dim + 2)) ** (1 / (dim + 4))
-    return standard_deviation(data) * constant * n ** (-1 / (dim + 4)) * canonical_ratio(kernel)
-
-
-MOST_STEPS = 12
-# Once a step is shorter than this, two points at a distance pin the slope down: by three points far apart a valley may
-# look settled that is not, and points too close to each other differ by the rounding of their values only.
-NEAR = 0.02
-APART = 0.01
-SETTLED = 1e-3
-# The low ground of a curve is scanned again: so many of its lowest gaps, with so many places in each. Of a smooth curve
-# low is an end below this share of the way from the lowest value to the highest, of a rough one near to the lowest.
-LOW, GAPS = 0.25, 6
-NEARLY, GAPS_OF_ROUGH, INSIDE_ROUGH = 0.02, 12, 4
-
-
-Scan = Callable[[Sequence[float]], Sequence[float]]
-
-
-class Minimum(NamedTuple):
-    """place and value of the lowest point; edge: -1 or 1 where it is the first or the last place of the grid."""
-
-    place: float
-    value: float
-    edge: int
-
-
-class Curve:
-    """A function and the points at which it was evaluated, in order of their places."""
-
-    def __init__(self, function: Callable[[float], float], rounding: float, scan: Scan | None = None) -> None:
-        """rounding: the relative error of a value; what differs by less is a tie, and ties go to the larger place.
-
-        scan: the function at many places at once, where that is faster; its values may be rounded a little more.
-        """
-        self.function = function
-        self.rounding = rounding
-        self.scan = scan
-        self.scanned: set[float] = set()
-        self.places: list[float] = []
-        self.values: list[float] = []
-
-    def at(self, place: float) -> float:
-        """Evaluate and remember; not a number counts as infinitely bad."""
-        return self._remember(place, self.function(place))
-
-    def at_all(self, places: Sequence[float]) -> None:
-        """The same at many places."""
-        if self.scan is None:
-            values = [self.function(place) for place in places]
-        else:
-            values = self.scan(places)
-            self.scanned.update(places)
-        for place, value in zip(places, values, strict=True):
-            self._remember(place, value)
-
-    def settle(self) -> None:
-        """Evaluate the lowest point by the function itself, if it comes from a scan."""
-        best = self.best()
-        if self.places[best] in self.scanned:
-            self.values[best] = self.function(self.places[best])
-
-    def join(self, other: "Curve") -> None:
-        """Remember what another curve of the same function knows."""
-        for place, value in zip(other.places, other.values, strict=True):
-            if place not in self.places:
-                self._remember(place, value)
-
-    def _remember(self, place: float, value: float) -> float:
-        value = float("inf") if np.isnan(value) else value
-        index = int(np.searchsorted(self.places, place))
-        self.places.insert(index, place)
-        self.values.insert(index, value)
-        return value
-
-    def best(self) -> int:
-        """The index of the lowest point, the last of those that tie."""
-        values = np.array(self.values)
-        lowest = values.min()
-        return int(np.flatnonzero(values <= lowest + self.rounding * abs(lowest))[-1])
-
-
-def minimise(
-    function: Callable[[float], float],
-    grid: Sequence[float],
-    rounding: float,
-    *,
-    rough: bool = False,
-    scan: Scan | None = None,
-) -> tuple[Minimum, Curve]:
-    """The lowest point over the range of the grid.
-
-    The low ground is scanned again, more finely; it must then show each valley as one point lower than its neighbours.
-    Valleys are polished in order of their depth, as long as a
-    parabola through three points lets them reach below the best one so far.
-    """
-    curve = Curve(function, rounding, scan)
-    curve.at_all(grid)
-    values = np.array(curve.values)
-    if not np.isfinite(values).any():
-        return Minimum(curve.places[-1], float("inf"), 1), curve
-    lowest, highest = values.min(), values[np.isfinite(values)].max(initial=-np.inf)
-    if rough:
-        _scan_low_ground(curve, lowest + NEARLY * abs(lowest), GAPS_OF_ROUGH, INSIDE_ROUGH)
-    else:
-        _scan_low_ground(curve, lowest + LOW * (highest - lowest), GAPS, 1)
-    places, values = list(curve.places), list(curve.values)
-    valleys = [i for i in range(1, len(places) - 1) if values[i] <= values[i - 1] and values[i] <= values[i + 1]]
-    hopes = sorted((_hope(places[i - 1 : i + 2], values[i - 1 : i + 2]), places[i]) for i in valleys)
-    for hope, place in hopes:
-        if hope <= min(curve.values):
-            polish(curve, place)
-    curve.settle()
-    best = curve.best()
-    edge = -1 if best == 0 else (1 if best == len(curve.places) - 1 else 0)
-    return Minimum(curve.places[best], curve.values[best], edge), curve
-
-
-def _scan_low_ground(curve: Curve, below: float, most: int, inside: int) -> None:
-    """Evaluate that many more places in the gaps of the grid with an end at or below a value, the lowest gaps first."""
-    places, values = np.array(curve.places), np.array(curve.values)
-    lower_end = np.minimum(values[:-1], values[1:])
-    low = np.flatnonzero(lower_end <= below)
-    gaps = low[np.argsort(lower_end[low], kind="stable")[:most]]
-    curve.at_all([float(x) for gap in gaps for x in np.linspace(places[gap], places[gap + 1], inside + 2)[1:-1]])
-
-
-def polish(curve: Curve, place: float) -> None:
-    """Evaluate the curve at better and better places of the valley around one that was evaluated."""
-    pinned = False
-    for _ in range(MOST_STEPS):
-        index = curve.places.index(place)
-        if index == 0 or index == len(curve.places) - 1:
-            return
-        target = _interpolated(curve, index)
-        if target is None:
-            # Golden section of the wider side: slower than interpolation, but a rough curve does not mislead it.
-            left, right = curve.places[index - 1], curve.places[index + 1]
-            target = place + 0.381966 * ((left if place - left > right - place else right) - place)
-        step = abs(target - place)
-        place = _lower(curve, place, target)
-        if pinned and step < SETTLED:
-            return
-        if not pinned and step < NEAR:
-            pinned = True
-            for side in (-APART, APART):
-                place = _lower(curve, place, min(max(target + side, curve.places[0]), curve.places[-1]))
-
-
-def _lower(curve: Curve, place: float, target: float) -> float:
-    """Evaluate the curve at the target too, and return the place of the two where it is lower."""
-    if target not in curve.places:
-        curve.at(target)
-    values = (curve.values[curve.places.index(where)] for where in (place, target))
-    return target if next(values) >= next(values) else place
-
-
-def _interpolated(curve: Curve, index: int) -> float | None:
-    """The lowest point between the neighbours, of the polynomial through the five points nearest to one of them."""
-    places, values = np.array(curve.places), np.array(curve.values)
-    here, left, right = places[index], places[index - 1], places[index + 1]
-    usable = np.flatnonzero(np.isfinite(values))
-    nearest = _spread(places, usable[np.argsort(np.abs(places[usable] - here), kind="stable")], 5)
-    reach = float(np.abs(places[nearest] - here).max(initial=0.0))
-    if len(nearest) < 3 or reach == 0 or not np.isfinite(values[index - 1 : index + 2]).all():
-        return None
-    powers = np.vander((places[nearest] - here) / reach)
-    polynomial = np.linalg.solve(powers, values[nearest] - values[index])
-    flat = np.roots(np.polyder(polynomial))
-    flat = flat[np.abs(flat.imag) < 1e-9].real
-    inside = flat[(flat * reach + here > left) & (flat * reach + here < right)]
-    if not len(inside):
-        return None
-    return float(inside[np.argmin(np.polyval(polynomial, inside))] * reach + here)
-
-
-def _spread(places: np.ndarray, order: np.ndarray, most: int) -> np.ndarray:
-    """The first indices in their order, without those whose place is too close to an earlier one."""
-    kept: list[int] = []
-    for index in order:
-        if len(kept) == most:
-            break
-        if all(abs(places[index] - places[other]) >= APART / 2 for other in kept):
-            kept.append(int(index))
-    return np.array(kept, dtype=int)
-
-
-def _hope(places: Sequence[float], values: Sequence[float]) -> float:
-    """How low a valley may reach: four times as far below its middle as the parabola through three points does."""
-    middle = values[1]
-    if not np.isfinite(values).all():
-        return middle
-    (left, right) = (places[0] - places[1], places[2] - places[1])
-    slopes = (values[0] - middle) / left, (values[2] - middle) / right
-    bend = (slopes[1] - slopes[0]) / (right - left)
-    if bend <= 0:
-        return middle
-    slope = slopes[0] - bend * left
-    return middle - slope * (slope / bend)
-
-
 SCAN_ROWS = 8192
-GRID_STEP = 0.7
-GRID_STEP_OF_COMPACT = 0.15
-SMOOTH_KERNELS = ("gaussian", "laplacian")
+GRID_STEP, GRID_STEP_OF_COMPACT = 0.7, 0.15
+# The lowest gaps of the grid are scanned again: how many, how many positions in each, and which count as low. For a
+# smooth criterion those with an end in this part of its range, for a rough one those this near to its lowest value.
+GAPS, POSITIONS_PER_GAP, LOW_PART = 6, 1, 0.25
+GAPS_OF_ROUGH, POSITIONS_PER_GAP_OF_ROUGH, NEAR_LOWEST = 12, 4, 0.02
+# Accuracy of a position by Brent's method: a rough criterion does not deserve more.
+ACCURACY, ACCURACY_OF_ROUGH = 1e-5, 1e-3
 
 
 class Trials(NamedTuple):
-    """What was tried on all rows, in increasing order, and the criterion of each.
+    """What was tried on all rows.
 
-    tried: factors of the standard deviations, in one dimension the widths themselves; or numbers of neighbours.
+    Attributes:
+        tried: factors of the standard deviations, in one dimension the bandwidths themselves; or numbers of neighbours;
+            in increasing order.
+        values: the criterion at each.
     """
 
     tried: np.ndarray
@@ -263,124 +54,356 @@ class Trials(NamedTuple):
 
 
 class SelectedBandwidth(NamedTuple):
-    """smoother: with the width that was found. value: its criterion. alone: rows without a neighbour at that width."""
+    """A curve with its bandwidth; all else is None unless a criterion selected it.
 
-    smoother: Smoother
-    value: float
-    alone: int
-    trials: Trials
+    Attributes:
+        smoother: the curve.
+        value: the criterion.
+        isolated: the number of rows without any other in their window.
+        trials: what was tried.
+    """
+
+    smoother: Any
+    value: float | None = None
+    isolated: int | None = None
+    trials: Trials | None = None
 
 
 class CriterionEvaluator:
-    """A criterion on the data of one smoother; it remembers the judgements, so that none is computed twice."""
+    """A criterion on the data of a smoother, by position; no value is computed twice.
+
+    Attributes:
+        values: the criterion at each position tried; NaN counts as infinite.
+        isolated: the number of isolated rows at each position.
+    """
 
     def __init__(self, smoother: Smoother, criterion: str, exclude: int, verbose: int) -> None:
-        """The width of the smoother does not matter."""
+        """Keep what is to be evaluated; the bandwidth of the smoother does not matter."""
         self.smoother = smoother
-        self.exclude = exclude
         self.criterion = criterion
+        self.exclude = exclude
         self.verbose = verbose
-        self.alone: dict[float, int] = {}
+        self.values: dict[float, float] = {}
+        self.isolated: dict[float, int] = {}
         self.unit = None if smoother.data.key.shape[-1] == 1 else standard_deviation(smoother.data)
+        self._scanned: set[float] = set()
 
-    def at(self, place: float) -> float:
-        """The criterion where the logarithm of the factor is `place`."""
-        judgement = CRITERIA[self.criterion](self.smoother_at(place), self.exclude)
-        return self.remember(place, float(judgement.value), judgement.alone)
+    def at(self, position: float) -> float:
+        """Return the criterion at a position."""
+        if position not in self.values or position in self._scanned:
+            self._scanned.discard(position)
+            self._keep(position, *self._evaluate(position))
+        return self.values[position]
 
-    @property
-    def scan(self) -> Scan | None:
-        """The criterion at many places at once, where there is such a way."""
-        return self._at_all if criteria.can_evaluate_many(self.smoother, self.criterion, self.exclude) else None
+    def scan(self, positions: Sequence[float]) -> None:
+        """Evaluate the criterion at many positions, in one call where that is possible, and then less accurately."""
+        if not self.can_scan:
+            for position in positions:
+                self.at(position)
+            return
+        new = [position for position in positions if position not in self.values]
+        found = evaluate_many(self.smoother, self.criterion, [math.exp(position) for position in new])
+        for position, criterion in zip(new, found, strict=True):
+            if criterion is None:
+                self.at(position)
+            else:
+                self._keep(position, float(criterion.value), criterion.isolated)
+                self._scanned.add(position)
 
-    def _at_all(self, places: Sequence[float]) -> list[float]:
-        judgements = criteria.evaluate_many(self.smoother, [math.exp(place) for place in places])
-        pairs = zip(places, judgements, strict=True)
-        return [self.remember(place, float(found.value), found.alone) for place, found in pairs]
+    def lowest(self) -> float:
+        """Return the position of the lowest value, evaluated accurately; the last one of those that tie."""
+        while (position := self._lowest()) in self._scanned:
+            self.at(position)
+        return position
 
-    def remember(self, place: float, value: float, alone: int) -> float:
-        """Keep what was found at a place, and say it where that is wanted."""
-        self.alone[place] = alone
-        if self.verbose > 1:
-            print(f"[regard] {self.criterion} at factor {math.exp(place):.6g}: {value:.8g}")
-        return value
+    def positions(self) -> list[float]:
+        """Return all positions tried, in increasing order."""
+        return sorted(self.values)
 
-    def smoother_at(self, place: float) -> Smoother:
-        """The smoother whose width is that factor times the unit."""
-        factor = math.exp(place)
-        data = self.smoother.data
-        width = factor if self.unit is None else (self.unit * factor).to(data.key.dtype)
+    def smoother_at(self, position: float) -> Any:
+        """Return the curve with the bandwidth of a position."""
+        factor = math.exp(position)
+        width = factor if self.unit is None else (self.unit * factor).to(self.smoother.data.key.dtype)
         return replace(self.smoother, width=width)
 
     @property
     def rows(self) -> int:
-        """How many rows are judged."""
+        """The number of rows."""
         return len(self.smoother.data.key)
 
-    def range_of_places(self) -> tuple[float, float]:
-        """Logarithms of the narrowest and the widest factor to try; equal where all rows are."""
-        return _range_of_places(self.smoother, self.unit)
+    def range(self) -> tuple[float, float]:
+        """Return the positions of the narrowest and the widest bandwidth to try; equal if all rows are equal."""
+        return _search_range(self.smoother, self.unit)
 
-    def sampled(self) -> tuple["CriterionEvaluator", float]:
-        """The same criterion on SCAN_ROWS rows, and their share of all rows."""
-        return _sampled(self)
+    def sample(self) -> tuple["CriterionEvaluator", float]:
+        """Return the same criterion on SCAN_ROWS rows, and their share of all rows."""
+        data = self.smoother.data
+        order = torch.randperm(len(data.key), generator=torch.Generator("cpu").manual_seed(0), device="cpu")
+        rows = order[:SCAN_ROWS].sort().values.to(data.key.device)
+        share = SCAN_ROWS / len(data.key)
+        # Rows that are neighbours in time are closer to each other in the sample.
+        exclude = math.ceil(self.exclude * share)
+        sampled = CriterionEvaluator(replace(self.smoother, data=data.take(rows)), self.criterion, exclude, 0)
+        sampled.unit = self.unit
+        return sampled, share
+
+    @property
+    def can_scan(self) -> bool:
+        """Whether many positions can be evaluated in one call."""
+        return can_evaluate_many(self.smoother, self.exclude)
+
+    def _evaluate(self, position: float) -> tuple[float, int]:
+        found = CRITERIA[self.criterion](self.smoother_at(position), self.exclude)
+        return float(found.value), found.isolated
+
+    def _keep(self, position: float, value: float, isolated: int) -> None:
+        self.values[position] = math.inf if math.isnan(value) else value
+        self.isolated[position] = isolated
+        if self.verbose > 1:
+            print(f"[regard] {self.criterion} at factor {math.exp(position):.6g}: {value:.8g}")
+
+    def _lowest(self) -> float:
+        least = min(self.values.values())
+        # Two evaluations of one criterion may differ by this: sums in another order.
+        rounding = 4 * torch.finfo(self.smoother.data.key.dtype).eps * abs(least)
+        return max(position for position, value in self.values.items() if value <= least + rounding)
 
 
-def minimize(judge: CriterionEvaluator) -> SelectedBandwidth:
-    """The width with the smallest criterion."""
-    smoother, criterion = judge.smoother, judge.criterion
+def minimize(evaluator: CriterionEvaluator) -> SelectedBandwidth:
+    """Return the bandwidth with the smallest criterion.
+
+    Raises:
+        RegardError: if the criterion is not finite at any bandwidth, or observations cannot be counted.
+    """
+    smoother, criterion = evaluator.smoother, evaluator.criterion
     check_rows(smoother.data, criterion)
     if criterion != "loo":
         check_counts(smoother)
-    low, high = judge.range_of_places()
+    low, high = evaluator.range()
     if low == high:
         _warn("all rows of X are equal, so that every bandwidth gives the same curve: 1 was taken")
-        return _found(judge, _evaluated(judge, [0.0]))
-    rough = smoother.kernel not in SMOOTH_KERNELS
+        evaluator.at(0.0)
+        return _selected(evaluator)
+    rough = KERNELS[smoother.kernel].is_compact
     step = GRID_STEP_OF_COMPACT if rough else GRID_STEP
     grid = np.linspace(low, high, max(math.ceil((high - low) / step), 2) + 1).tolist()
-    if judge.rows > SCAN_ROWS:
-        sample, share = judge.sampled()
-        lowest, _ = minimise(sample.at, grid, _rounding(smoother.data), rough=rough, scan=sample.scan)
+    if evaluator.rows > SCAN_ROWS:
+        sample, share = evaluator.sample()
+        search_grid(sample, grid, rough)
         dim = smoother.data.key.shape[-1]
-        curve = _valley(judge, lowest.place + math.log(share) / (dim + 4), (low, high))
-        _add_finer_valley(judge, curve, sample, (low, high))
+        _search_valley(evaluator, sample.lowest() + math.log(share) / (dim + 4), (low, high), rough)
+        _search_finer_valley(evaluator, sample, (low, high), rough)
     else:
-        _, curve = minimise(judge.at, grid, _rounding(smoother.data), rough=rough, scan=judge.scan)
-    found = _found(judge, curve)
-    check_found(criterion, found.value, judge.rows)
-    _say_if_at_edge(curve, low, high, smoother.degree)
-    if judge.verbose:
-        print(f"[regard] {criterion} {found.value:.8g} after {len(curve.places)} evaluations on all rows")
-    return found
+        search_grid(evaluator, grid, rough)
+    selected = _selected(evaluator)
+    assert selected.value is not None
+    check_found(criterion, selected.value, evaluator.rows)
+    _warn_at_edge(evaluator, low, high, smoother.degree)
+    if evaluator.verbose:
+        print(f"[regard] {criterion} {selected.value:.8g} after {len(evaluator.values)} evaluations on all rows")
+    return selected
+
+
+def _selected(evaluator: CriterionEvaluator) -> SelectedBandwidth:
+    best, positions = evaluator.lowest(), evaluator.positions()
+    trials = Trials(np.exp(positions), np.array([evaluator.values[position] for position in positions]))
+    return SelectedBandwidth(evaluator.smoother_at(best), evaluator.values[best], evaluator.isolated[best], trials)
+
+
+def search_grid(evaluator: CriterionEvaluator, grid: list[float], rough: bool) -> None:
+    """Evaluate the grid, its low ground again, and search every valley that may hold the minimum."""
+    evaluator.scan(grid)
+    values = np.array([evaluator.values[position] for position in grid])
+    if not np.isfinite(values).any():
+        return
+    lowest, highest = values.min(), values[np.isfinite(values)].max()
+    if rough:
+        _scan_gaps(evaluator, grid, lowest + NEAR_LOWEST * abs(lowest), GAPS_OF_ROUGH, POSITIONS_PER_GAP_OF_ROUGH)
+    else:
+        _scan_gaps(evaluator, grid, lowest + LOW_PART * (highest - lowest), GAPS, POSITIONS_PER_GAP)
+    positions = evaluator.positions()
+    brackets = [positions[i - 1 : i + 2] for i in range(1, len(positions) - 1)]
+    valleys = [bracket for bracket in brackets if _is_valley(evaluator, bracket)]
+    depths = sorted((_least_possible(evaluator, bracket), bracket) for bracket in valleys)
+    for depth, bracket in depths:
+        if depth <= min(evaluator.values.values()):
+            _search_bracket(evaluator, bracket, rough)
+
+
+def _scan_gaps(evaluator: CriterionEvaluator, grid: list[float], below: float, gaps: int, inside: int) -> None:
+    """Evaluate more positions in the gaps of the grid that have an end at or below a value, the lowest gaps first."""
+    values = np.array([evaluator.values[position] for position in grid])
+    lower_end = np.minimum(values[:-1], values[1:])
+    low = np.flatnonzero(lower_end <= below)
+    chosen = low[np.argsort(lower_end[low], kind="stable")[:gaps]]
+    evaluator.scan([x for i in chosen for x in np.linspace(grid[i], grid[i + 1], inside + 2)[1:-1].tolist()])
+
+
+def _is_valley(evaluator: CriterionEvaluator, bracket: Sequence[float]) -> bool:
+    left, middle, right = (evaluator.values[position] for position in bracket)
+    return middle <= left and middle <= right and math.isfinite(middle)
+
+
+def _least_possible(evaluator: CriterionEvaluator, bracket: Sequence[float]) -> float:
+    """Return how low a valley may reach: four times as far below its middle as any parabola through such points."""
+    left, middle, right = (evaluator.values[position] for position in bracket)
+    higher = max(left, right)
+    return middle - (higher - middle) / 2 if math.isfinite(higher) else middle
+
+
+def _search_bracket(evaluator: CriterionEvaluator, bracket: Sequence[float], rough: bool) -> None:
+    """Minimise the criterion between the ends of a bracket by Brent's method, from its middle."""
+    accuracy = ACCURACY_OF_ROUGH if rough else ACCURACY
+    left, middle, right = bracket
+    evaluator.at(middle)
+    if not _is_valley(evaluator, bracket):
+        return
+    if evaluator.values[middle] in (evaluator.values[left], evaluator.values[right]):
+        bounds, options = (left, right), {"xatol": accuracy}
+        optimize.minimize_scalar(evaluator.at, bounds=bounds, method="bounded", options=options)
+        return
+    # SciPy's accuracy is relative to the argument: measured from the middle, and from 1, it is absolute.
+    known = {1 + position - middle: evaluator.values[position] for position in bracket}
+
+    def value(x: float) -> float:
+        return known[x] if x in known else evaluator.at(middle + float(x) - 1)
+
+    optimize.minimize_scalar(value, bracket=tuple(known), method="brent", options={"xtol": accuracy})
+
+
+def _search_valley(evaluator: CriterionEvaluator, start: float, within: tuple[float, float], rough: bool) -> None:
+    """Search the valley around a first guess on all rows: walk down until both neighbours are higher."""
+    low, high = within
+    start = min(max(start, low), high)
+    around = sorted({max(start - GRID_STEP / 2, low), start, min(start + GRID_STEP / 2, high)})
+    for position in around:
+        evaluator.at(position)
+    while True:
+        best = min(around, key=lambda position: (evaluator.values[position], -position))
+        if best == around[0] and best > low:
+            around.insert(0, max(best - GRID_STEP / 2, low))
+            evaluator.at(around[0])
+        elif best == around[-1] and best < high:
+            around.append(min(best + GRID_STEP / 2, high))
+            evaluator.at(around[-1])
+        else:
+            break
+    index = around.index(best)
+    if 0 < index < len(around) - 1:
+        _search_bracket(evaluator, around[index - 1 : index + 2], rough)
+
+
+def _search_finer_valley(
+    evaluator: CriterionEvaluator, sample: CriterionEvaluator, within: tuple[float, float], rough: bool
+) -> None:
+    """Look for a lower valley at bandwidths at which rows of the sample have too few neighbours to show one."""
+    low, high = within
+    lowest_of_sample, highest_of_sample = sample.range()
+    # A sample of equal rows shows no valley at all.
+    shown_from = lowest_of_sample + 2 * GRID_STEP if lowest_of_sample < highest_of_sample else high
+    positions = np.arange(low, min(shown_from, high), GRID_STEP).tolist()
+    if not positions:
+        return
+    # Local means show whether there is one in a fraction of the time of lines.
+    smoother = replace(evaluator.smoother, degree=0)
+    means = CriterionEvaluator(smoother, evaluator.criterion, evaluator.exclude, 0)
+    means.unit = evaluator.unit
+    for position in positions:
+        means.at(position)
+    if means.values[means.lowest()] < evaluator.values[evaluator.lowest()]:
+        _search_valley(evaluator, means.lowest(), within, rough)
+
+
+def _search_range(smoother: Smoother, unit: Tensor | None) -> tuple[float, float]:
+    key = smoother.data.key.double()
+    extent = key.amax(0) - key.amin(0)
+    if not bool((extent > 0).any()):
+        return 0.0, 0.0
+    ratio = canonical_ratio(smoother.kernel)
+    if unit is None:
+        spacing = _usual_spacing(smoother.data)
+        tiny = torch.finfo(key.dtype).tiny  # neighbours may be nearer than a normal number
+        return math.log(max(0.35 * spacing * ratio, tiny)), math.log(max(3 * float(extent) * ratio, 8 * tiny))
+    count, dim = key.shape
+    widest = 3 * float((extent / unit).max()) * math.sqrt(dim)
+    # Weights may sum to 1; then count rows instead.
+    narrowest = 0.25 * max(smoother.total_weight(), count) ** (-1 / dim)
+    return math.log(narrowest * ratio), math.log(widest * ratio)
+
+
+def _usual_spacing(data: Observations) -> float:
+    """Return the usual distance between neighbouring values of the only column, which are not all equal.
+
+    This is the median distance, or, if smaller, the median that counts each distance once for every row at its ends.
+    Without repeated values both are the same. A cluster that holds most of the rows, but few of the distinct values,
+    decides the second one.
+    """
+    position, index = data.key[:, 0].double().unique(return_inverse=True)
+    rows = torch.ones_like(data.key[:, 0]) if data.weight is None else data.weight
+    rows = torch.zeros_like(position).index_add_(0, index, rows.double())
+    distance, order = position.diff().sort()
+    covered = (rows[:-1] + rows[1:])[order].cumsum(0)
+    middle = int(torch.searchsorted(covered, covered[-1] / 2))
+    return min(float(distance.median()), float(distance[middle]))
+
+
+# --- Units of a bandwidth ----------------------------------------------------------------------------------------
+
+
+def standard_deviation(data: Observations) -> Tensor:
+    """Return the standard deviation of each column, repetitions counted; 1 where a column is constant; (dim,)."""
+    key = data.key.double()
+    weight = torch.ones_like(key[:, 0]) if data.weight is None else data.weight.double()
+    share = (weight / weight.sum()).unsqueeze(-1)
+    # Relative to the first row, so that an offset of a constant column does not look like variation.
+    away = key - key[0]
+    deviation = (share * (away - (share * away).sum(0)).square()).sum(0).sqrt()
+    return torch.where(deviation > 0, deviation, 1.0)
+
+
+def canonical_bandwidth(kernel: str) -> float:
+    """Return (R / mu^2)^(1/5), with the roughness R and the variance mu of a kernel.
+
+    References:
+        J. Marron and D. Nolan, Canonical kernels for density estimation, Statistics and Probability Letters 7 (1988).
+    """
+    return (KERNELS[kernel].roughness / KERNELS[kernel].variance ** 2) ** 0.2
+
+
+def canonical_ratio(kernel: str) -> float:
+    """Return how many times wider than a Gaussian this kernel must be to smooth as much."""
+    return canonical_bandwidth(kernel) / canonical_bandwidth("gaussian")
+
+
+# --- Checks and warnings -----------------------------------------------------------------------------------------
 
 
 def check_found(criterion: str, value: float, rows: int) -> None:
-    """A smallest criterion that is not finite has compared nothing."""
+    """Refuse a smallest criterion that is not finite: it has compared nothing."""
     if not math.isfinite(value):
         raise RegardError(
             "bandwidth",
-            got=f"{criterion!r}, which is no finite number at any width, for {rows} rows",
-            needed="a criterion that can compare widths",
+            got=f"{criterion!r}, which is infinite or NaN at every bandwidth tried ({rows} rows)",
+            needed="a criterion that can compare bandwidths",
             repair="Pass a number as bandwidth, or more rows; y that is fitted exactly, or whose squares overflow, "
             "leaves nothing to compare.",
         )
 
 
 def check_counts(smoother: Smoother) -> None:
-    """Refuse weights that are shares of one where observations are counted."""
-    rows, total = len(smoother.data.key), smoother.total()
+    """Refuse weights that sum to 1 where observations are counted."""
+    rows, total = len(smoother.data.key), smoother.total_weight()
     if total < 3 <= rows:
         raise RegardError(
             "sample_weight",
             got=f"weights that sum to {total:.3g} over {rows} rows",
-            needed="a number of repetitions for each row: here observations are counted",
-            repair="Multiply weights that are shares by the number of rows.",
+            needed="a number of repetitions for each row, because observations are counted here",
+            repair="Multiply weights that sum to 1 by the number of rows.",
         )
 
 
 def check_rows(data: Observations, criterion: str) -> None:
-    """A criterion needs another row to compare with."""
+    """Refuse a single row: a criterion needs another one to compare with."""
     if len(data.key) < 2:
         raise RegardError(
             "X",
@@ -390,119 +413,14 @@ def check_rows(data: Observations, criterion: str) -> None:
         )
 
 
-def _found(judge: CriterionEvaluator, curve: Curve) -> SelectedBandwidth:
-    best = curve.best()
-    place = curve.places[best]
-    trials = Trials(np.exp(curve.places), np.array(curve.values))
-    return SelectedBandwidth(judge.smoother_at(place), curve.values[best], judge.alone[place], trials)
-
-
-def _range_of_places(smoother: Smoother, unit: Tensor | None) -> tuple[float, float]:
-    """Logarithms of the narrowest and the widest factor to try; equal where all rows are."""
-    key = smoother.data.key.double()
-    extent = key.amax(0) - key.amin(0)
-    if not bool((extent > 0).any()):
-        return 0.0, 0.0
-    ratio = canonical_ratio(smoother.kernel)
-    if unit is None:
-        spacing = _spacing(smoother.data)
-        tiny = torch.finfo(key.dtype).tiny  # neighbours may be nearer than a normal number
-        return math.log(max(0.35 * spacing * ratio, tiny)), math.log(max(3 * float(extent) * ratio, 8 * tiny))
-    count, dim = key.shape
-    widest = 3 * float((extent / unit).max()) * math.sqrt(dim)
-    # Weights may be shares of one: the rows are no fewer for that.
-    narrowest = 0.25 * max(smoother.total(), count) ** (-1 / dim)
-    return math.log(narrowest * ratio), math.log(widest * ratio)
-
-
-def _spacing(data: Observations) -> float:
-    """The usual distance between neighbouring values of the only column, which are not all equal.
-
-    This is the median distance, or, if smaller, the median that counts each distance once for every row at its ends.
-    Without repeated values both are the same. A cluster that holds most of the rows, but few of the distinct values,
-    decides the second one.
-    """
-    place, index = data.key[:, 0].double().unique(return_inverse=True)
-    rows = torch.ones_like(data.key[:, 0]) if data.weight is None else data.weight
-    rows = torch.zeros_like(place).index_add_(0, index, rows.double())
-    distance, order = place.diff().sort()
-    covered = (rows[:-1] + rows[1:])[order].cumsum(0)
-    middle = int(torch.searchsorted(covered, covered[-1] / 2))
-    return min(float(distance.median()), float(distance[middle]))
-
-
-def _sampled(judge: CriterionEvaluator) -> tuple[CriterionEvaluator, float]:
-    """The same criterion on SCAN_ROWS rows, and their share of all rows."""
-    data = judge.smoother.data
-    order = torch.randperm(len(data.key), generator=torch.Generator().manual_seed(0))
-    rows = order[:SCAN_ROWS].sort().values.to(data.key.device)
-    sample = data.at(rows)
-    share = SCAN_ROWS / len(data.key)
-    # Rows that are neighbours in time are closer to each other in the sample.
-    sampled = CriterionEvaluator(
-        replace(judge.smoother, data=sample), judge.criterion, math.ceil(judge.exclude * share), 0
-    )
-    sampled.unit = judge.unit
-    return sampled, share
-
-
-def _valley(judge: CriterionEvaluator, start: float, within: tuple[float, float]) -> Curve:
-    """The curve on all rows around a first guess: walk down until both neighbours are higher, then polish."""
-    low, high = within
-    start = min(max(start, low), high)
-    curve = _evaluated(judge, sorted({max(start - GRID_STEP / 2, low), start, min(start + GRID_STEP / 2, high)}))
-    while True:
-        best = curve.best()
-        if best == 0 and curve.places[0] > low:
-            curve.at(max(curve.places[0] - GRID_STEP / 2, low))
-        elif best == len(curve.places) - 1 and curve.places[-1] < high:
-            curve.at(min(curve.places[-1] + GRID_STEP / 2, high))
-        else:
-            break
-    polish(curve, curve.places[best])
-    return curve
-
-
-def _add_finer_valley(
-    judge: CriterionEvaluator, curve: Curve, sample: CriterionEvaluator, within: tuple[float, float]
-) -> None:
-    """Look for a lower valley at widths at which rows of the sample have too few neighbours to show one."""
-    low, high = within
-    lowest_of_sample, highest_of_sample = sample.range_of_places()
-    # A sample of equal rows shows no valley at all.
-    shown_from = lowest_of_sample + 2 * GRID_STEP if lowest_of_sample < highest_of_sample else high
-    places = np.arange(low, min(shown_from, high), GRID_STEP).tolist()
-    if not places:
-        return
-    # Local means tell whether there is one in a fraction of the time of lines.
-    means = CriterionEvaluator(replace(judge.smoother, degree=0), judge.criterion, judge.exclude, 0)
-    means.unit = judge.unit
-    fine = _evaluated(means, places)
-    best = fine.best()
-    if fine.values[best] < curve.values[curve.best()]:
-        curve.join(_valley(judge, fine.places[best], within))
-
-
-def _evaluated(judge: CriterionEvaluator, places: list[float]) -> Curve:
-    curve = Curve(judge.at, _rounding(judge.smoother.data))
-    for place in places:
-        curve.at(place)
-    return curve
-
-
-def _rounding(data: Observations) -> float:
-    """What two evaluations of one criterion may differ by: sums in another order."""
-    return 4 * torch.finfo(data.key.dtype).eps
-
-
-def _say_if_at_edge(curve: Curve, low: float, high: float, degree: int) -> None:
-    place = curve.places[curve.best()]
-    if place <= low:
+def _warn_at_edge(evaluator: CriterionEvaluator, low: float, high: float, degree: int) -> None:
+    position = evaluator.lowest()
+    if position <= low:
         _warn(
             "the criterion is smallest at the narrowest bandwidth tried: rows of X may repeat or nearly so, or y has "
             "no noise; pass a number if this is not what you want"
         )
-    elif place >= high:
+    elif position >= high:
         _warn(
             "the criterion is smallest at the widest bandwidth tried, beyond the range of X: "
             + ("X tells little about y, and the curve is nearly constant", "one straight line fits best")[degree]

@@ -1,4 +1,12 @@
-"""How well a curve predicts: leave-one-out, AICc and generalised cross-validation, at one bandwidth or at many."""
+"""How well a curve predicts: leave-one-out, AICc and generalised cross-validation, at one bandwidth or at many.
+
+Weights count repetitions in every criterion.
+
+Searching a bandwidth over a few thousand rows is limited by the number of calls, not by their work, so
+`evaluate_many` computes the criterion at many bandwidths in one call. Wide Gaussians share one grid (binning,
+`binned_leave_one_out`). Otherwise copies of the data are placed side by side on one line, each in units of its
+bandwidth, and further apart than they are long, so that no row has its nearest key, or any mass, in another copy.
+"""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -11,68 +19,162 @@ from torch import Tensor
 from regard.errors import RegardError
 from regard.regression import hat_matrix
 from regard.regression.smoother import Smoother
-from regard.regression.sums import Kernel, Observations, pool
+from regard.regression.sums import Observations
+
+# Residuals below this many ulps of y count as zero; a criterion made of them would choose a bandwidth by chance.
+ULPS = 4
 
 
-class LeftOut(NamedTuple):
-    """mean: (keys, outputs), predicted without the row itself. alone: (keys,), True where its window was empty."""
+class Criterion(NamedTuple):
+    """A criterion at one bandwidth.
+
+    Attributes:
+        value: a tensor without axes, the smaller the better; differentiable.
+        isolated: the number of rows without any other in their window.
+    """
+
+    value: Tensor
+    isolated: int = 0
+
+
+CriterionFunction = Callable[[Smoother, int], Criterion]
+
+
+def loo(smoother: Smoother, exclude: int) -> Criterion:
+    """Return the mean squared error of predicting each observation from the others."""
+    return _loo(smoother, leave_one_out(smoother, exclude))
+
+
+def aicc(smoother: Smoother, exclude: int) -> Criterion:
+    """Return the corrected criterion of Akaike, log s2 + 1 + 2 (tr + 1) / (n - tr - 2).
+
+    s2 is the mean squared residual, tr the trace of the hat matrix; with several outputs log s2 is averaged.
+
+    References:
+        C. Hurvich, J. Simonoff and C.-L. Tsai, Journal of the Royal Statistical Society B 60 (1998).
+    """
+    del exclude
+    fit = smoother.fit(smoother.data.key)
+    return _aicc(smoother, fit.mean, fit.leverage)
+
+
+def gcv(smoother: Smoother, exclude: int) -> Criterion:
+    """Return generalised cross-validation, s2 / (1 - tr / n)^2; infinite if less than one degree of freedom is left."""
+    del exclude
+    fit = smoother.fit(smoother.data.key)
+    return _gcv(smoother, fit.mean, fit.leverage)
+
+
+CRITERIA: dict[str, CriterionFunction] = {"loo": loo, "aicc": aicc, "gcv": gcv}
+
+
+def degrees_of_freedom(smoother: Smoother) -> float:
+    """Return the trace of the hat matrix: how many parameters the curve is worth."""
+    return float(smoother.weighted_mean(smoother.fit(smoother.data.key).leverage) * smoother.total_weight())
+
+
+def _loo(smoother: Smoother, predicted: "LeaveOneOut") -> Criterion:
+    return Criterion(_mean_squares(smoother, predicted.mean).mean(), int(predicted.isolated.sum()))
+
+
+def _aicc(smoother: Smoother, mean: Tensor, leverage: Tensor) -> Criterion:
+    errors, n = _mean_squares(smoother, mean), smoother.total_weight()
+    trace = smoother.weighted_mean(leverage) * n
+    if n - float(trace.detach()) <= 2 or float(errors.detach().min()) <= 0:
+        return Criterion(errors.new_tensor(math.inf).mean())
+    return Criterion(errors.log().mean() + 1 + 2 * (trace + 1) / (n - trace - 2))
+
+
+def _gcv(smoother: Smoother, mean: Tensor, leverage: Tensor) -> Criterion:
+    errors, n = _mean_squares(smoother, mean), smoother.total_weight()
+    trace = smoother.weighted_mean(leverage) * n
+    if n - float(trace.detach()) < 1:
+        return Criterion(errors.new_tensor(math.inf).mean())
+    return Criterion(errors.mean() / (1 - trace / n) ** 2)
+
+
+def _mean_squares(smoother: Smoother, mean: Tensor) -> Tensor:
+    """Return the mean squared residual of each output, (outputs,)."""
+    value = smoother.data.value
+    errors = smoother.weighted_mean((value.double() - mean.double()).square())
+    value = value.detach()
+    rounding = ULPS * torch.finfo(value.dtype).eps * value.abs().amax(0).double()
+    return torch.where(errors > rounding.square(), errors, 0.0 * errors)
+
+
+# --- Leave-one-out -----------------------------------------------------------------------------------------------
+
+
+class LeaveOneOut(NamedTuple):
+    """Every row predicted from the others.
+
+    Attributes:
+        mean: (rows, outputs).
+        isolated: (rows,), whether no other row was in the window.
+    """
 
     mean: Tensor
-    alone: Tensor
+    isolated: Tensor
 
 
-def leave_one_out(smoother: Smoother, exclude: int = 0) -> LeftOut:
+def leave_one_out(smoother: Smoother, exclude: int = 0) -> LeaveOneOut:
     """Predict every row without itself and without `exclude` rows on each side of it.
 
-    A row of weight w leaves out min(w, 1) of itself. A row with no other in its window is predicted by the mean of
-    all the others.
+    A row of weight w leaves out min(w, 1) of itself. An isolated row is predicted by the mean of all the others.
     """
+    found = _from_windows(smoother, exclude)
+    if bool(found.isolated.any()):
+        mean = torch.where(found.isolated.unsqueeze(-1), mean_of_others(smoother, exclude), found.mean)
+        found = LeaveOneOut(mean, found.isolated)
+    return found
+
+
+def _from_windows(smoother: Smoother, exclude: int) -> LeaveOneOut:
+    """Predict every row that is not isolated."""
     if smoother.degree == 0:
         pooled = smoother.pool_left_out(exclude)
-        mean, alone = pooled.mean, pooled.log_mass.isneginf()
-    elif exclude == 0 and not smoother.adapts:
-        mean, alone = _line_by_leverage(smoother)
-    else:
-        key = smoother.data.key
-        lines = hat_matrix.local_lines(smoother, key, torch.arange(len(key), device=key.device), exclude)
-        mean, alone = lines.mean, lines.lost
-    if bool(alone.any()):
-        mean = torch.where(alone.unsqueeze(-1), mean_of_others(smoother, exclude), mean)
-    return LeftOut(mean, alone)
+        return LeaveOneOut(pooled.mean, pooled.log_mass.isneginf())
+    key, rows = smoother.data.key, smoother.rows()
+    width = smoother.width_for(key, rows, exclude)
+    if exclude == 0:
+        return _by_leverage(smoother, width)
+    lines = hat_matrix.local_lines(smoother.task(key, width)._replace(leave_out=exclude), rows)
+    return LeaveOneOut(lines.mean, lines.needs_exact)
 
 
-def _line_by_leverage(smoother: Smoother) -> LeftOut:
-    """Of a least squares line, the residual without a row is the residual over 1 - leverage.
+def _by_leverage(smoother: Smoother, width: float | Tensor) -> LeaveOneOut:
+    """Predict by the residuals of lines: without a row, its residual is the residual divided by 1 - leverage.
 
-    Where the row holds nearly all of its own line the quotient has no digits left: there the row is taken out of the
-    sums instead.
+    A row that has nearly all the weight of its line leaves no digits in the quotient: such lines are computed anew
+    without it.
     """
     data = smoother.data
-    fit = smoother.fit(data.key)
+    fit = smoother.fit(data.key, width)
     left_out = fit.leverage if data.weight is None else fit.leverage * data.weight.clamp(max=1)
     rest = 1 - left_out
-    unsafe = rest < torch.finfo(rest.dtype).eps ** 0.4
-    residual = (data.value - fit.mean) / torch.where(unsafe, 1.0, rest).unsqueeze(-1).to(data.value.dtype)
-    mean, alone = data.value - residual, torch.zeros_like(unsafe)
-    rows = unsafe.nonzero().flatten()
+    needs_exact = rest < torch.finfo(rest.dtype).eps ** 0.4
+    residual = (data.value - fit.mean) / torch.where(needs_exact, 1.0, rest).unsqueeze(-1).to(data.value.dtype)
+    mean, isolated = data.value - residual, torch.zeros_like(needs_exact)
+    rows = needs_exact.nonzero().flatten()
     if len(rows):
-        lines = hat_matrix.local_lines(smoother, data.key[rows], rows)
-        mean, alone = mean.index_copy(0, rows, lines.mean), alone.index_copy(0, rows, lines.lost)
-    return LeftOut(mean, alone)
+        task = hat_matrix.take_queries(smoother.task(data.key, width)._replace(leave_out=0), rows)
+        lines = hat_matrix.local_lines(task, rows)
+        mean, isolated = mean.index_copy(0, rows, lines.mean), isolated.index_copy(0, rows, lines.needs_exact)
+    return LeaveOneOut(mean, isolated)
 
 
 def mean_of_others(smoother: Smoother, exclude: int) -> Tensor:
-    """(keys, outputs): for each row the mean of all rows that it does not leave out."""
+    """Return the mean of all rows that each row does not leave out, (rows, outputs)."""
     value, weight = smoother.data.value, smoother.data.weight
     weight = torch.ones_like(value[:, 0]) if weight is None else weight
     if exclude == 0:
-        out = weight.clamp(max=1)
-        left_out_value, left_out_weight = out.unsqueeze(-1) * value, out
+        left_out_weight = weight.clamp(max=1)
+        left_out_value = left_out_weight.unsqueeze(-1) * value
     else:
-        rows = torch.arange(len(value), device=value.device)
-        first, last = (rows - exclude).clamp(min=0), (rows + exclude).clamp(max=len(value) - 1) + 1
-        left_out_value = _between(weight.unsqueeze(-1) * value, first, last)
-        left_out_weight = _between(weight, first, last)
+        rows = smoother.rows()
+        first, after = (rows - exclude).clamp(min=0), (rows + exclude).clamp(max=len(value) - 1) + 1
+        left_out_value = _sums_between(weight.unsqueeze(-1) * value, first, after)
+        left_out_weight = _sums_between(weight, first, after)
     rest = weight.sum() - left_out_weight
     if not bool((rest > 1e-6 * weight.sum()).all()):
         raise RegardError(
@@ -85,229 +187,87 @@ def mean_of_others(smoother: Smoother, exclude: int) -> Tensor:
     return (total - left_out_value) / rest.unsqueeze(-1)
 
 
-def _between(rows: Tensor, first: Tensor, last: Tensor) -> Tensor:
-    """The sums of rows[first:last]."""
-    sums = torch.cat([torch.zeros_like(rows[:1]), rows.cumsum(0)])
-    return sums[last] - sums[first]
+def _sums_between(numbers: Tensor, first: Tensor, after: Tensor) -> Tensor:
+    """Return the sums of numbers[first:after]."""
+    sums = torch.cat([torch.zeros_like(numbers[:1]), numbers.cumsum(0)])
+    return sums[after] - sums[first]
 
 
-GRID_SIZE = 2**12
-NODES = 12
-# Narrower kernels are not promised anything: their sums are not even computed.
-FEWEST_NODES_A_WIDTH = 4
-# Of sums of Fourier transforms, as a share of all weight.
-ROUNDING = 1e-14
-# What is promised of a mean, as a share of the range of the values.
-BINNING_TOLERANCE = 1e-6
+# --- Many bandwidths in one call ---------------------------------------------------------------------------------
 
-
-class Binned(NamedTuple):
-    """mean: (widths, rows, outputs), each row predicted from the others. sure: (widths,), where TOLERANCE holds."""
-
-    mean: Tensor
-    sure: list[bool]
-
-
-def binned_leave_one_out(data: Observations, widths: Sequence[float]) -> Binned:
-    """Pool at every row of the line the rows without min(weight, 1) of itself; data.key is (rows, 1)."""
-    key, value = data.key[:, 0].double(), data.value.double()
-    weight = torch.ones_like(key) if data.weight is None else data.weight.double()
-    step = float(key.max() - key.min()) / (GRID_SIZE - NODES)
-    nodes_a_width = torch.tensor(widths, dtype=torch.float64, device=key.device) / step
-    wide = nodes_a_width >= FEWEST_NODES_A_WIDTH
-    mean = value.new_zeros(len(widths), *value.shape)
-    if step == 0 or not bool(wide.any()):
-        return Binned(mean, [False] * len(widths))
-    nodes_a_width = nodes_a_width[wide]
-    node, factor = _around((key - key.min()) / step)
-    centre = value.mean(0)
-    masses = weight * torch.cat([torch.ones_like(key).unsqueeze(0), (value - centre).T])
-    sums = _read(_convolved(_spread(masses, node, factor), nodes_a_width), node, factor)
-    sums -= masses * (weight.clamp(max=1) / weight)
-    seen = sums[:, 0]
-    sure = wide.clone()
-    off = 1.8 * nodes_a_width**-NODES + ROUNDING
-    sure[wide] = seen.amin(-1) * BINNING_TOLERANCE >= weight.sum() * off
-    mean[wide] = (sums[:, 1:] / seen.unsqueeze(1)).mT + centre
-    return Binned(mean, sure.tolist())
-
-
-def _around(place: Tensor) -> tuple[Tensor, Tensor]:
-    """The nodes around each place, in units of a step, and Lagrange's weights: (NODES, rows) each."""
-    first = place.floor().long()
-    offsets = torch.arange(NODES, device=place.device).unsqueeze(-1)
-    away = (place - first) + (NODES // 2 - 1) - offsets
-    # The product of all other distances: of those before times those after.
-    one = torch.ones_like(away[:1])
-    before = torch.cat([one, away[:-1]]).cumprod(0)
-    after = torch.cat([one, away[1:].flip(0)]).cumprod(0).flip(0)
-    factor = before.mul_(after).div_(_between_nodes().to(place.device))
-    return first + offsets, factor
-
-
-def _between_nodes() -> Tensor:
-    """The products of the distances from each node to all others, (NODES, 1)."""
-    products = [math.prod(one - other for other in range(NODES) if other != one) for one in range(NODES)]
-    return torch.tensor(products, dtype=torch.float64).unsqueeze(-1)
-
-
-def _spread(masses: Tensor, node: Tensor, factor: Tensor) -> Tensor:
-    """(channels, rows) -> (channels, SIZE)."""
-    given = (masses.unsqueeze(1) * factor).flatten(1)
-    return masses.new_zeros(len(masses), GRID_SIZE).index_add_(1, node.flatten(), given)
-
-
-def _convolved(grid: Tensor, nodes_a_width: Tensor) -> Tensor:
-    """(channels, SIZE) with a Gaussian of each width -> (widths, channels, SIZE)."""
-    away = torch.arange(GRID_SIZE + 1, device=grid.device, dtype=grid.dtype)
-    kernel = (away / nodes_a_width.unsqueeze(-1)).square_().div_(-2).exp_()
-    # The transform of an even function is real: that of half of it and its mirror image, without the last node.
-    spectrum = torch.fft.rfft(torch.cat([kernel, kernel[:, 1:-1].flip(-1)], -1)).real
-    found = torch.fft.irfft(spectrum.unsqueeze(1) * torch.fft.rfft(grid, 2 * GRID_SIZE), 2 * GRID_SIZE)
-    return found[..., :GRID_SIZE]
-
-
-def _read(grids: Tensor, node: Tensor, factor: Tensor) -> Tensor:
-    """(widths, channels, SIZE) -> (widths, channels, rows)."""
-    sums = grids.new_zeros(*grids.shape[:2], node.shape[1])
-    for index, share in zip(node, factor, strict=True):
-        sums.addcmul_(grids[..., index], share)
-    return sums
-
-
-# A curve that is as near to the observations as so many of their roundings passes through them.
-ROUNDINGS = 4
-
-
-class Criterion(NamedTuple):
-    """value: a tensor without axes, the smaller the better; differentiable. alone: rows without a neighbour."""
-
-    value: Tensor
-    alone: int = 0
-
-
-CriterionFunction = Callable[[Smoother, int], Criterion]
-
-
-def loo(smoother: Smoother, exclude: int) -> Criterion:
-    """The mean squared error of predicting each observation from the others."""
-    predicted = leave_one_out(smoother, exclude)
-    residual = smoother.data.value.double() - predicted.mean.double()
-    errors = _beyond_rounding(smoother.average(residual.square()), smoother)
-    return Criterion(errors.mean(), int(predicted.alone.sum()))
-
-
-def aicc(smoother: Smoother, exclude: int) -> Criterion:
-    """Akaike's criterion, corrected (Hurvich, Simonoff and Tsai 1998): log s2 + 1 + 2 (tr + 1) / (n - tr - 2).
-
-    s2 is the mean squared residual, tr the trace of the hat matrix; of several outputs log s2 is the average.
-    """
-    del exclude
-    n, trace, errors = _in_sample(smoother)
-    if n - float(trace.detach()) <= 2 or float(errors.detach().min()) <= 0:
-        return Criterion(errors.new_tensor(math.inf).mean())
-    return Criterion(errors.log().mean() + 1 + 2 * (trace + 1) / (n - trace - 2))
-
-
-def gcv(smoother: Smoother, exclude: int) -> Criterion:
-    """Generalised cross-validation: s2 / (1 - tr / n)^2. A fit that leaves less than one degree is not considered."""
-    del exclude
-    n, trace, errors = _in_sample(smoother)
-    if n - float(trace.detach()) < 1:
-        return Criterion(errors.new_tensor(math.inf).mean())
-    return Criterion(errors.mean() / (1 - trace / n) ** 2)
-
-
-CRITERIA: dict[str, CriterionFunction] = {"loo": loo, "aicc": aicc, "gcv": gcv}
-
-
-def degrees_of_freedom(smoother: Smoother) -> float:
-    """The trace of the hat matrix: how many parameters the curve is worth."""
-    return float(_in_sample(smoother)[1])
-
-
-def _in_sample(smoother: Smoother) -> tuple[float, Tensor, Tensor]:
-    """Observations, trace of the hat matrix, mean squared residual of each output."""
-    fit = smoother.fit(smoother.data.key)
-    errors = smoother.average((smoother.data.value.double() - fit.mean.double()).square())
-    errors = _beyond_rounding(errors, smoother)
-    n = smoother.total()
-    return n, smoother.average(fit.leverage) * n, errors
-
-
-def _beyond_rounding(errors: Tensor, smoother: Smoother) -> Tensor:
-    """(outputs,), with 0 for what is no more than the rounding of y, which would choose a width by chance."""
-    value = smoother.data.value.detach()
-    rounding = ROUNDINGS * torch.finfo(value.dtype).eps * value.abs().amax(0).double()
-    return torch.where(errors > rounding.square(), errors, 0.0 * errors)
-
-
-# Widths between two copies, besides their lengths: a Gaussian that far away is 0.
+# Distance between two copies in bandwidths, besides their lengths: a Gaussian that far away is 0.
 GAP = 60.0
-# A scan says where to look; what is found there is judged again.
-TOLERANCE = 1e-8
-# Rows of all copies in one call: more of them leave the cache, and gain nothing.
-MOST_ROWS = 2**13
-# Predictions of all rows at all widths on one grid: a few temporaries of 16 MiB.
-MOST_NUMBERS = 2**21
+# A scan of bandwidths says where to look; the best one is computed again.
+SCAN_TOLERANCE = 1e-8
+# The largest residual of an accurate criterion, in units of the tolerance times the range of the values.
+MIN_RESIDUAL = 1e3
+# Rows of all copies in one call: more of them leave the cache.
+ROWS_PER_CALL = 2**13
+# Predictions of all rows at all bandwidths on one grid: a few temporaries of 16 MiB.
+NUMBERS_PER_CALL = 2**21
 
 
-def can_evaluate_many(smoother: Smoother, criterion: str, exclude: int) -> bool:
-    """Whether the rows are numbers, pooled by local means, each leaving out itself only."""
-    return criterion == "loo" and exclude == 0 and smoother.degree == 0 and smoother.data.key.shape[-1] == 1
+def can_evaluate_many(smoother: Smoother, exclude: int) -> bool:
+    """Whether `evaluate_many` supports the data: one dimension, and each row leaves out at most itself."""
+    return exclude == 0 and smoother.data.is_sortable
 
 
-def evaluate_many(smoother: Smoother, widths: Sequence[float]) -> list[Criterion]:
-    """The criterion of leave-one-out at each width, to the tolerance of a scan."""
-    found = dict(_evaluate_binned(smoother, widths)) if smoother.kernel == "gaussian" else {}
+def evaluate_many(smoother: Smoother, criterion: str, widths: Sequence[float]) -> list[Criterion | None]:
+    """Return the criterion at each bandwidth, to the tolerance of a scan; None where that is not accurate enough."""
+    binned = criterion == "loo" and smoother.degree == 0 and smoother.kernel == "gaussian"
+    found = dict(_evaluate_binned(smoother, widths)) if binned else {}
     left = [width for width in widths if width not in found]
-    found.update(zip(left, _evaluate_copies(smoother, left), strict=True))
+    found.update(zip(left, _evaluate_copies(smoother, criterion, left), strict=True))
     return [found[width] for width in widths]
 
 
 def _evaluate_binned(smoother: Smoother, widths: Sequence[float]) -> Iterator[tuple[float, Criterion]]:
-    """Those of the widths that are wide enough for a grid."""
-    at_once = max(MOST_NUMBERS // smoother.data.value.numel(), 1)
-    for start in range(0, len(widths), at_once):
-        part = widths[start : start + at_once]
-        mean, sure = binned_leave_one_out(smoother.data, part)
+    """Yield those of the bandwidths that are wide enough for a grid, with their criterion."""
+    per_call = max(NUMBERS_PER_CALL // smoother.data.value.numel(), 1)
+    for start in range(0, len(widths), per_call):
+        part = widths[start : start + per_call]
+        mean, accurate = binned_leave_one_out(smoother.data, part)
         errors = (smoother.data.value.double() - mean).square_()
-        for width, error, is_sure in zip(part, errors, sure, strict=True):
-            if is_sure:
-                yield width, Criterion(smoother.average(error).mean())
+        for width, error, is_accurate in zip(part, errors, accurate, strict=True):
+            if is_accurate:
+                yield width, Criterion(smoother.weighted_mean(error).mean())
 
 
-def _evaluate_copies(smoother: Smoother, widths: Sequence[float]) -> list[Criterion]:
+def _evaluate_copies(smoother: Smoother, criterion: str, widths: Sequence[float]) -> list[Criterion | None]:
     if not widths:
         return []
-    # Copies of sorted rows stand in the order of their line, which then needs no sorting.
-    key, value, weight = smoother.data
-    order = key[:, 0].argsort()
-    ordered = Observations(key[order], value[order], None if weight is None else weight[order])
-    smoother = replace(smoother, data=ordered)
-    at_once = max(MOST_ROWS // len(smoother.data.key), 1)
-    parts = [widths[start : start + at_once] for start in range(0, len(widths), at_once)]
-    return [judgement for part in parts for judgement in _evaluate_together(smoother, part)]
+    # Copies of sorted rows are in the order of their line, which then needs no sorting.
+    smoother = replace(smoother, data=smoother.data.take(smoother.data.sorted.order.long()))
+    per_call = max(ROWS_PER_CALL // len(smoother.data.key), 1)
+    parts = [widths[start : start + per_call] for start in range(0, len(widths), per_call)]
+    return [found for part in parts for found in _evaluate_together(smoother, criterion, part)]
 
 
-def _evaluate_together(smoother: Smoother, widths: Sequence[float]) -> list[Criterion]:
-    (key, value, weight), copies = smoother.data, len(widths)
-    line = _line(key[:, 0].double(), torch.tensor(widths, dtype=torch.float64, device=key.device))
-    whole = Observations(
-        line.reshape(-1, 1), value.double().repeat(copies, 1), None if weight is None else _repeat(weight, copies)
-    )
-    pooled = pool(whole.key, whole, Kernel(smoother.kernel, 1.0), exclude=0, tolerance=TOLERANCE)
-    mean = pooled.mean.unflatten(0, (copies, -1))
-    alone = pooled.log_mass.isneginf().unflatten(0, (copies, -1))
-    counts = alone.sum(-1).tolist()
-    if any(counts):
-        mean = torch.where(alone.unsqueeze(-1), mean_of_others(smoother, 0).double(), mean)
-    errors = (value.double() - mean).square()
-    return [Criterion(smoother.average(error).mean(), count) for error, count in zip(errors, counts, strict=True)]
+def _evaluate_together(smoother: Smoother, criterion: str, widths: Sequence[float]) -> list[Criterion | None]:
+    """Return the criterion at bandwidths whose copies share one call."""
+    (key, value, weight), copies = (smoother.data.key, smoother.data.value, smoother.data.weight), len(widths)
+    line = _side_by_side(key[:, 0].double(), torch.tensor(widths, dtype=torch.float64, device=key.device))
+    weight = None if weight is None else weight.double().repeat(copies)
+    data = Observations(line.reshape(-1, 1), value.double().repeat(copies, 1), weight)
+    whole = Smoother(data, smoother.kernel, 1.0, smoother.degree, SCAN_TOLERANCE)
+    if criterion == "loo":
+        means, isolated = (numbers.unflatten(0, (copies, -1)) for numbers in _from_windows(whole, 0))
+        if bool(isolated.any()):
+            means = torch.where(isolated.unsqueeze(-1), mean_of_others(smoother, 0).double(), means)
+        found = [_loo(smoother, LeaveOneOut(*one)) for one in zip(means, isolated, strict=True)]
+    else:
+        fit, function = whole.fit(data.key), {"aicc": _aicc, "gcv": _gcv}[criterion]
+        means, leverages = (numbers.unflatten(0, (copies, -1)) for numbers in (fit.mean, fit.leverage))
+        found = [function(smoother, mean, leverage) for mean, leverage in zip(means, leverages, strict=True)]
+    # Residuals that are not much larger than the tolerance tell nothing here: a curve through all observations.
+    residuals = (value.double() - means).abs().amax(1)
+    smallest = MIN_RESIDUAL * SCAN_TOLERANCE * (value.amax(0) - value.amin(0)).double()
+    accurate = (residuals >= smallest).all(-1).tolist()
+    return [one if is_accurate else None for one, is_accurate in zip(found, accurate, strict=True)]
 
 
-def _line(key: Tensor, width: Tensor) -> Tensor:
-    """(widths, rows): the keys in units of each width, one copy after the other."""
+def _side_by_side(key: Tensor, width: Tensor) -> Tensor:
+    """Return the keys in units of each bandwidth, one copy after the other: (widths, rows)."""
     low = key.min()
     length = (key.max() - low) / width
     longer = torch.maximum(length[:-1], length[1:])
@@ -315,5 +275,93 @@ def _line(key: Tensor, width: Tensor) -> Tensor:
     return (key - low) / width.unsqueeze(-1) + start.unsqueeze(-1)
 
 
-def _repeat(weight: Tensor, copies: int) -> Tensor:
-    return weight.double().repeat(copies)
+# --- Binning -----------------------------------------------------------------------------------------------------
+
+GRID_SIZE = 2**12
+NODES = 12
+# Narrower Gaussians are not accurate on the grid, so their sums are not computed.
+MIN_NODES_PER_WIDTH = 4
+# Rounding of Fourier transforms, as a share of all weight.
+FFT_ROUNDING = 1e-14
+# Error of a mean that counts as accurate, as a share of the range of the values.
+BINNING_TOLERANCE = 1e-6
+
+
+def binned_leave_one_out(data: Observations, widths: Sequence[float]) -> tuple[Tensor, list[bool]]:
+    """Predict every row from the others with Gaussians of many bandwidths, by binning; keys have one dimension.
+
+    Rows spread their weights over the grid nodes around them by Lagrange's weights, once for all bandwidths. Between
+    nodes the kernel is a convolution, computed by Fourier transforms, and each row reads its sums off the same nodes by
+    the same weights.
+
+    Error: interpolating a Gaussian that has m nodes per bandwidth by 12 of them is off by at most 0.58 m^-12
+    (Lagrange's formula, with 10,395 as the largest 12th derivative). That happens twice, to the key and to the row,
+    whose weights sum to at most 2 in absolute value. So a sum is off by less than 1.8 m^-12, and some roundings, times
+    all weight; a mean by that over the weight that its row sees.
+
+    Returns:
+        The predictions (widths, rows, outputs), and at which bandwidths they are accurate to BINNING_TOLERANCE.
+
+    References:
+        B. Silverman, Kernel density estimation using the fast Fourier transform, Applied Statistics 31 (1982).
+    """
+    key, value = data.key[:, 0].double(), data.value.double()
+    weight = torch.ones_like(key) if data.weight is None else data.weight.double()
+    step = float(key.max() - key.min()) / (GRID_SIZE - NODES)
+    mean = value.new_zeros(len(widths), *value.shape)
+    if step == 0:
+        return mean, [False] * len(widths)
+    nodes_per_width = torch.tensor(widths, dtype=torch.float64, device=key.device) / step
+    wide = nodes_per_width >= MIN_NODES_PER_WIDTH
+    if not bool(wide.any()):
+        return mean, [False] * len(widths)
+    nodes_per_width = nodes_per_width[wide]
+    node, factor = _lagrange((key - key.min()) / step)
+    centre = value.mean(0)
+    masses = weight * torch.cat([torch.ones_like(key).unsqueeze(0), (value - centre).T])
+    sums = _read(_convolved(_spread(masses, node, factor), nodes_per_width), node, factor)
+    sums -= masses * (weight.clamp(max=1) / weight)
+    mass = sums[:, 0]
+    accurate = wide.clone()
+    error = 1.8 * nodes_per_width**-NODES + FFT_ROUNDING
+    accurate[wide] = mass.amin(-1) * BINNING_TOLERANCE >= weight.sum() * error
+    mean[wide] = (sums[:, 1:] / mass.unsqueeze(1)).mT + centre
+    return mean, accurate.tolist()
+
+
+def _lagrange(position: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the nodes around each position, in units of a step, and Lagrange's weights: (NODES, rows) each."""
+    first = position.floor().long()
+    offsets = torch.arange(NODES, device=position.device).unsqueeze(-1)
+    away = (position - first) + (NODES // 2 - 1) - offsets
+    # The product of all other distances: of those before times those after.
+    one = torch.ones_like(away[:1])
+    before = torch.cat([one, away[:-1]]).cumprod(0)
+    after = torch.cat([one, away[1:].flip(0)]).cumprod(0).flip(0)
+    products = [math.prod(one - other for other in range(NODES) if other != one) for one in range(NODES)]
+    between = torch.tensor(products, dtype=torch.float64, device=position.device).unsqueeze(-1)
+    return first + offsets, before.mul_(after).div_(between)
+
+
+def _spread(masses: Tensor, node: Tensor, factor: Tensor) -> Tensor:
+    """Spread (channels, rows) over the grid: (channels, GRID_SIZE)."""
+    given = (masses.unsqueeze(1) * factor).flatten(1)
+    return masses.new_zeros(len(masses), GRID_SIZE).index_add_(1, node.flatten(), given)
+
+
+def _convolved(grid: Tensor, nodes_per_width: Tensor) -> Tensor:
+    """Convolve (channels, GRID_SIZE) with a Gaussian of each bandwidth: (widths, channels, GRID_SIZE)."""
+    away = torch.arange(GRID_SIZE + 1, device=grid.device, dtype=grid.dtype)
+    kernel = (away / nodes_per_width.unsqueeze(-1)).square_().div_(-2).exp_()
+    # The transform of an even function is real: that of half of it and its mirror image, without the last node.
+    spectrum = torch.fft.rfft(torch.cat([kernel, kernel[:, 1:-1].flip(-1)], -1)).real
+    found = torch.fft.irfft(spectrum.unsqueeze(1) * torch.fft.rfft(grid, 2 * GRID_SIZE), 2 * GRID_SIZE)
+    return found[..., :GRID_SIZE]
+
+
+def _read(grids: Tensor, node: Tensor, factor: Tensor) -> Tensor:
+    """Read (widths, channels, GRID_SIZE) at the rows: (widths, channels, rows)."""
+    sums = grids.new_zeros(*grids.shape[:2], node.shape[1])
+    for index, share in zip(node, factor, strict=True):
+        sums.addcmul_(grids[..., index], share)
+    return sums

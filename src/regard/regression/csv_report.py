@@ -186,15 +186,15 @@ def fit_file(wishes: RegressOptions) -> RegressionReport:
         model.fit(x, y, sample_weight=weight)
     from regard.regression.criteria import loo
 
-    judgement = loo(model.smoother_, 0)
-    error = float(judgement.value)
+    criterion = loo(model.smoother_, 0)
+    error = float(criterion.value)
     spread = float(np.average((y - np.average(y, weights=weight)) ** 2, weights=weight))
     # A row of weight 0 is left out: its window may be empty.
     kept = slice(None) if weight is None else weight > 0
     residual = np.average((y[kept] - model.predict(x[kept])) ** 2, weights=None if weight is None else weight[kept])
     r2 = _share(float(residual), spread)
     notes = tuple(str(warning.message) for warning in caught)
-    return RegressionReport(model, x, y, columns.dropped, notes, error, judgement.alone, r2, _share(error, spread))
+    return RegressionReport(model, x, y, columns.dropped, notes, error, criterion.isolated, r2, _share(error, spread))
 
 
 def _share(error: float, spread: float) -> float:
@@ -235,7 +235,7 @@ def _estimator():
         raise RegardError(
             "regress",
             got=f"no module named {missing.name}",
-            needed="scikit-learn, whose manners the estimator has",
+            needed="scikit-learn",
             repair='Install it with pip install "regard[regression]".',
         ) from None
     return NadarayaWatson

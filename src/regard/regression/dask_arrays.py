@@ -1,4 +1,11 @@
-"""Dask blocks: alignment, one summary per block, what a worker computes."""
+"""Dask blocks: how they are aligned, what is known of each, and what a worker computes from one.
+
+The data stay in their blocks. Every block is pooled by its own task, on the worker that holds or makes it; tasks return
+one mean and one mass for each query, which are merged exactly, a few at a time, on workers (`regard.merge`). The client
+keeps the graph, a summary of each block, and the answers. The scheduler is Dask's own: a `distributed.Client` where one
+is active, threads of this process otherwise. Dask starts its worker processes with one thread each for torch; with
+threads of this process, call `torch.set_num_threads(1)` before.
+"""
 
 # ruff: noqa: N803, N806 (X is what scikit-learn calls it)
 
@@ -8,22 +15,24 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from regard import Attended, inspect, merge
+from regard import Attended, merge
 from regard.errors import RegardError
 from regard.regression import validation
-from regard.regression.sums import Kernel, Observations
-from regard.regression.sums import pool as pool_all
-from regard.regression.sums.all_pairs import as_score
+from regard.regression.sums import Observations, PoolTask, pool
 from regard.scores.kernels import KERNELS
 
 
 class Blocks(NamedTuple):
-    """The observations as lazy blocks of rows: block i is X[i] (rows, dim), y[i], weight[i] (rows,) or None.
+    """The observations as lazy blocks of rows.
 
-    dtype: in which they are pooled: float32 as it is, everything else as float64. dim: columns of X.
-    one_output: whether y has one axis.
+    Attributes:
+        X: blocks (rows, dim).
+        y: blocks (rows,) or (rows, outputs).
+        weight: blocks (rows,), or None for each.
+        dtype: in which they are pooled: float32 as it is, everything else as float64.
+        dim: columns of X.
+        one_output: whether y has one axis.
     """
 
     X: list[Any]
@@ -34,32 +43,16 @@ class Blocks(NamedTuple):
     one_output: bool
 
     def __len__(self) -> int:
-        """How many blocks there are."""
+        """Return the number of blocks."""
         return len(self.X)
 
     def at(self, index: int) -> tuple[Any, Any, Any]:
-        """One block: X, y, weight."""
+        """Return X, y and weight of one block."""
         return self.X[index], self.y[index], self.weight[index]
 
 
-def is_dask(X: Any) -> bool:
-    """Whether X is a Dask collection of any kind; Dask is not imported to find out."""
-    return hasattr(type(X), "__dask_graph__")
-
-
-def reject_dask(X: Any) -> None:
-    """What would collect a Dask array in this process says so instead."""
-    if is_dask(X):
-        raise RegardError(
-            "X",
-            got=f"a Dask {type(X).__name__}",
-            needed="an array in memory: NadarayaWatson.fit, and predict and log_mass, are what takes Dask arrays",
-            repair="Pass X.compute(), or call the method on each block with X.map_blocks.",
-        )
-
-
 def import_dask() -> Any:
-    """The module `dask` with its arrays loaded."""
+    """Return the module `dask` with its arrays loaded."""
     try:
         import dask
         import dask.array
@@ -74,9 +67,9 @@ def import_dask() -> Any:
 
 
 def align(X: Any, y: Any, sample_weight: Any) -> Blocks:
-    """The blocks of a fit. Nothing is computed: columns of X are joined, and y is cut as X is, lazily.
+    """Return the blocks of a fit. Nothing is computed: columns of X are joined, and y is cut as X is, lazily.
 
-    Blocks of unknown length (a filter, a dataframe) are paired in their order; `tasks.summarise` compares lengths.
+    Blocks of unknown length (of a filter or a dataframe) are paired in their order; `summarize` compares lengths.
     """
     X = whole_rows("X", X)
     y = _array("y", y, ndim=(1, 2))
@@ -92,7 +85,7 @@ def align(X: Any, y: Any, sample_weight: Any) -> Blocks:
 
 
 def whole_rows(argument: str, X: Any) -> Any:
-    """X with one block of columns; its number of columns must be known."""
+    """Return X with one block of columns; its number of columns must be known."""
     X = _array(argument, X, ndim=(2,))
     if math.isnan(X.shape[1]) or X.shape[1] == 0:
         raise RegardError(
@@ -105,7 +98,7 @@ def whole_rows(argument: str, X: Any) -> Any:
 
 
 def dtype_of(X: Any) -> np.dtype:
-    """The dtype in which X is pooled."""
+    """Return the dtype in which X is pooled."""
     return np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
 
 
@@ -130,7 +123,7 @@ def _array(argument: str, given: Any, ndim: tuple[int, ...]) -> Any:
 
 
 def _cut_as(X: Any, part: Any, argument: str) -> Any:
-    """The rows of y or weights in the same blocks as those of X."""
+    """Return y or weights cut into the same blocks of rows as X."""
     ours, theirs = X.chunks[0], part.chunks[0]
     if not np.isnan(ours).any() and not np.isnan(theirs).any():
         if sum(ours) == sum(theirs):
@@ -151,10 +144,17 @@ def _describe_rows(chunks: tuple[float, ...]) -> str:
 
 
 class Summary(NamedTuple):
-    """One block, or several joined; rows of weight 0 do not count. All numbers in float64.
+    """A handful of numbers about one block, or several merged, in float64; rows of weight 0 do not count.
 
-    rows: how many. weight: their sum. lightest: the smallest weight. low, high: (dim,), the box around the keys.
-    key, value: the means (dim,) and (outputs,). spread: (dim,), the mean squared distance of the keys from theirs.
+    Attributes:
+        rows: the number of rows.
+        weight: the sum of their weights.
+        lightest: the smallest weight.
+        low: (dim,), the lower corner of the box around the keys.
+        high: (dim,), the upper corner.
+        key: (dim,), the mean of the keys.
+        value: (outputs,), the mean of the values.
+        variance: (dim,), the variance of the keys.
     """
 
     rows: int
@@ -164,12 +164,12 @@ class Summary(NamedTuple):
     high: np.ndarray
     key: np.ndarray
     value: np.ndarray
-    spread: np.ndarray
+    variance: np.ndarray
 
 
 @np.errstate(over="ignore")  # what becomes infinite is refused, here or by its extent
 def summarize(X: Any, y: Any, weight: Any) -> Summary:
-    """Check one block and sum it up, as it will be pooled: where X is float32, so are the others."""
+    """Check and summarize one block as it will be pooled: where X is float32, y and weight are too."""
     dtype = np.float32 if np.asarray(X).dtype == np.float32 else np.float64
     X, y, weight = (
         np.asarray(part).astype(dtype).astype(np.float64)
@@ -208,18 +208,18 @@ def summarize(X: Any, y: Any, weight: Any) -> Summary:
     # Relative to the first row, so that an offset of the data costs no digits.
     key = X[0] + np.average(X - X[0], 0, weight)
     value = y[0] + np.average(y - y[0], 0, weight)
-    spread = np.average(np.square(X - key), 0, weight)
-    return Summary(len(X), float(weight.sum()), float(weight.min()), low, high, key, value, spread)
+    variance = np.average(np.square(X - key), 0, weight)
+    return Summary(len(X), float(weight.sum()), float(weight.min()), low, high, key, value, variance)
 
 
 def in_columns(y: np.ndarray) -> np.ndarray:
-    """y as (rows, outputs); rows may be none."""
+    """Return y as (rows, outputs), also if there are no rows."""
     return y if y.ndim == 2 else y[:, np.newaxis]
 
 
 @np.errstate(over="ignore")
 def merge_summaries(parts: Sequence[Summary]) -> Summary:
-    """The summary of all rows of all blocks."""
+    """Return the summary of all rows of all blocks."""
     rows = sum(part.rows for part in parts)
     if not rows:
         raise RegardError(
@@ -231,7 +231,7 @@ def merge_summaries(parts: Sequence[Summary]) -> Summary:
     parts = [part for part in parts if part.rows]
     share = np.array([part.weight for part in parts]) / sum(part.weight for part in parts)
     key = _mean(share, [part.key for part in parts])
-    within = share @ np.stack([part.spread for part in parts])
+    within = share @ np.stack([part.variance for part in parts])
     between = share @ np.stack([np.square(part.key - key) for part in parts])
     return Summary(
         rows,
@@ -249,82 +249,89 @@ def _mean(share: np.ndarray, means: list[np.ndarray]) -> np.ndarray:
     return means[0] + share @ np.stack([mean - means[0] for mean in means])
 
 
+# --- Which queries a block can contribute to --------------------------------------------------------------------
+
+# Where data are in some order (by time, by place), most blocks hold nothing for most queries: a compact window does not
+# reach them, and a Gaussian's mass there is below the smallest float64 times what nearer blocks hold at least. What is
+# left out does not change a digit of the result.
+
 # exp(-746) is 0 in float64.
-UNSEEN = 746.0
+MAX_EXPONENT = 746.0
 # The boxes are compared in float64, the kernels of float32 data in float32.
 BOX_SLACK = 1e-5
+# Larger distances count as this many widths, so that no square overflows: however far away, a Gaussian is not empty.
+MAX_DISTANCE = 1e150
 
 
-# A distance beyond this counts as this, so that no square overflows: however far away, a Gaussian is not empty.
-FARTHEST = 1e150
-
-
-def lower_bound(query: np.ndarray, summaries: Sequence[Summary], kernel: Kernel) -> np.ndarray:
-    """(queries,): a log mass that one of the blocks has for certain, minus infinity where none is certain."""
-    floor = np.full(len(query), -np.inf)
+def lower_bound(query: np.ndarray, summaries: Sequence[Summary], kernel: str, width: Any) -> np.ndarray:
+    """Return a log mass that each query has at least, minus infinity where none is certain; (queries,)."""
+    found = np.full(len(query), -np.inf)
     for block in summaries:
         if block.rows:
-            to_low, to_high = (_in_widths(np.abs(query - edge), kernel) for edge in (block.low, block.high))
+            to_low, to_high = (_in_widths(np.abs(query - edge), width) for edge in (block.low, block.high))
             near, far = np.square(np.minimum(to_low, to_high)), np.square(np.maximum(to_low, to_high))
             # Every face of the box has a key on it, which is at most this far away.
             farthest = (far.sum(-1, keepdims=True) - far + near).min(-1) * (1 + BOX_SLACK)
-            floor = np.maximum(floor, _log_kernel(farthest, kernel) + np.log(block.lightest))
-    return floor
+            found = np.maximum(found, _log_kernel(farthest, kernel) + np.log(block.lightest))
+    return found
 
 
-def can_contribute(query: np.ndarray, block: Summary, kernel: Kernel, floor: np.ndarray) -> np.ndarray:
-    """(queries,): False where the block adds nothing to what is certain."""
+def can_contribute(queries: "QueryBlock", block: Summary, kernel: str, width: Any) -> np.ndarray:
+    """Return whether the block may add to the certain log mass of each query, (queries,)."""
+    query = queries.query
     if not block.rows:
         return np.zeros(len(query), dtype=bool)
-    away = _in_widths(np.maximum(np.maximum(block.low - query, query - block.high), 0.0), kernel)
+    away = _in_widths(np.maximum(np.maximum(block.low - query, query - block.high), 0.0), width)
     most = _log_kernel(np.square(away).sum(-1) * (1 - BOX_SLACK), kernel) + np.log(block.weight)
-    return (most > -np.inf) & (most >= floor - UNSEEN)
+    return (most > -np.inf) & (most >= queries.min_log_mass - MAX_EXPONENT)
 
 
-def _in_widths(distance: np.ndarray, kernel: Kernel) -> np.ndarray:
-    width = np.asarray(kernel.width, dtype=np.float64)
-    return np.minimum(distance, FARTHEST * width) / width
+def _in_widths(distance: np.ndarray, width: Any) -> np.ndarray:
+    width = np.asarray(width, dtype=np.float64)
+    return np.minimum(distance, MAX_DISTANCE * width) / width
 
 
-def _log_kernel(z: np.ndarray, kernel: Kernel) -> np.ndarray:
-    return KERNELS[kernel.name].log_of_ratio(torch.from_numpy(z)).numpy()
+def _log_kernel(z: np.ndarray, kernel: str) -> np.ndarray:
+    return KERNELS[kernel].log_of_ratio(torch.from_numpy(z)).numpy()
 
 
-# Below this a log mass is too large a number to hold the ratio of two masses to 1e-12.
-FAR = -1024.0
-# Scores that exist at once for rows so far away: 2^20 float64 numbers are 8 MiB.
-SCORES_AT_ONCE = 2**20
+# --- What a worker computes -------------------------------------------------------------------------------------
+
+# Everything that travels is NumPy: its size is known to Dask, which decides by it what to keep in memory.
 
 
-class Part(NamedTuple):
+class PartialPool(NamedTuple):
     """Queries pooled over some of the keys.
 
-    mean: (queries, outputs), 0 where no key is in the window. log_mass: (queries,) float64, minus infinity there, less
-    peak. peak: (queries,) float64, the best score where the mass is so small that its logarithm would hide the digits
-    that compare it with another part's; 0 elsewhere.
+    Attributes:
+        mean: (queries, outputs), 0 where no key is in the window.
+        log_mass: (queries,), minus infinity there.
     """
 
     mean: np.ndarray
     log_mass: np.ndarray
-    peak: np.ndarray
 
     @classmethod
-    def empty(cls, queries: int, outputs: int, dtype: np.dtype) -> "Part":
-        """No key in any window."""
-        return cls(np.zeros((queries, outputs), dtype), np.full(queries, -np.inf), np.zeros(queries))
+    def empty(cls, queries: int, outputs: int, dtype: np.dtype) -> "PartialPool":
+        """Return the pool over no key."""
+        return cls(np.zeros((queries, outputs), dtype), np.full(queries, -np.inf))
 
 
 class QueryBlock(NamedTuple):
-    """Queries (queries, dim), and the log mass (queries,) that each of them is certain to find somewhere."""
+    """Queries (queries, dim), and the log mass (queries,) that each of them has at least."""
 
     query: np.ndarray
-    floor: np.ndarray
+    min_log_mass: np.ndarray
 
 
 class Block(NamedTuple):
-    """One block of the data: X (rows, dim), y (rows,) or (rows, outputs), weight (rows,) or None.
+    """One block of the data.
 
-    without: positions among the rows of positive weight that are left out, or None.
+    Attributes:
+        X: (rows, dim).
+        y: (rows,) or (rows, outputs).
+        weight: (rows,) or None.
+        without: positions among the rows of positive weight that are left out, or None.
     """
 
     X: Any
@@ -334,82 +341,56 @@ class Block(NamedTuple):
 
 
 def load_block(block: Block, dtype: np.dtype) -> Observations:
-    """A block as tensors, without the rows of weight 0 and those that it leaves out."""
+    """Return a block as tensors, without the rows of weight 0 and those that it leaves out."""
     key, value = (validation.as_tensor(np.asarray(part, dtype=dtype)) for part in (block.X, in_columns(block.y)))
     weight = None if block.weight is None else validation.as_tensor(np.asarray(block.weight, dtype=dtype))
     data = Observations(key, value, weight)
     if weight is not None and not bool((weight > 0).all()):
-        data = _rows(data, weight > 0)
+        data = data.take(weight > 0)
     if block.without is not None:
-        stay = torch.ones(len(data.key), dtype=torch.bool)
-        stay[torch.tensor(block.without)] = False
-        data = _rows(data, stay)
+        stay = torch.ones(len(data.key), dtype=torch.bool, device="cpu")
+        stay[torch.tensor(block.without, device="cpu")] = False
+        data = data.take(stay)
     return data
 
 
 def take_rows(block: Block, rows: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, ...]:
-    """Some rows of a block, by their positions: key, value and weight."""
-    data = _rows(load_block(block, dtype), torch.tensor(rows))
+    """Return key, value and weight of some rows of a block, by their positions."""
+    data = load_block(block, dtype).take(torch.tensor(rows, device="cpu"))
     weight = torch.ones_like(data.key[:, 0]) if data.weight is None else data.weight
     return data.key.numpy(), data.value.numpy(), weight.numpy()
 
 
-def pool_block(asked: QueryBlock, block: Block, summary: Summary, kernel: Kernel, tolerance: float | None) -> Part:
-    """Pool the queries over one block; those that it cannot matter to see nothing there."""
-    query = asked.query
-    part = Part.empty(len(query), len(summary.value), query.dtype)
-    rows = np.flatnonzero(can_contribute(query, summary, kernel, asked.floor))
-    if not len(rows):
-        return part
-    data = load_block(block, query.dtype)
-    if not len(data.key):
-        return part
-    point = validation.as_tensor(query[rows])
-    pooled = pool_all(point, data, kernel, tolerance=tolerance)
-    part.mean[rows], part.log_mass[rows] = pooled.mean.numpy(), pooled.log_mass.numpy()
-    far = rows[(part.log_mass[rows] < FAR) & (part.log_mass[rows] > -np.inf) & (asked.floor[rows] < FAR)]
-    height = max(SCORES_AT_ONCE // len(data.key), 1)
-    for start in range(0, len(far), height):
-        _look_closely(part, far[start : start + height], query, data, kernel)
-    return part
-
-
-def prepare_queries(query: Any, summaries: Sequence[Summary], kernel: Kernel, dtype: np.dtype) -> QueryBlock:
-    """Check a block of queries, and see what is certain for them."""
+def prepare_queries(query: Any, summaries: Sequence[Summary], kernel: str, width: Any, dtype: np.dtype) -> QueryBlock:
+    """Check a block of queries, and bound their log mass."""
     query = np.asarray(query, dtype=dtype)
     if not np.isfinite(query).all():
         raise RegardError(
             "X", got="NaN or infinity", needed="finite numbers", repair="Drop or fill the missing rows first."
         )
-    return QueryBlock(query, lower_bound(query, summaries, kernel))
+    return QueryBlock(query, lower_bound(query, summaries, kernel, width))
 
 
-def merge_parts(parts: list[Part]) -> Part:
-    """The exact union of pools of the same queries over disjoint keys (`regard.merge`)."""
-    masses = np.stack([part.peak + part.log_mass for part in parts])
-    peaks = np.stack([part.peak for part in parts])
-    peak = np.take_along_axis(peaks, masses.argmax(0)[np.newaxis], 0)[0]
-    joined = merge(
-        [Attended(torch.tensor(part.mean), torch.tensor((part.peak - peak) + part.log_mass)) for part in parts]
+def pool_block(
+    queries: QueryBlock, block: Block, summary: Summary, kernel: str, width: Any, tolerance: float | None
+) -> PartialPool:
+    """Pool the queries over one block; skip queries that the block cannot contribute to."""
+    query = queries.query
+    part = PartialPool.empty(len(query), len(summary.value), query.dtype)
+    rows = np.flatnonzero(can_contribute(queries, summary, kernel, width))
+    if not len(rows):
+        return part
+    data = load_block(block, query.dtype)
+    if len(data.key):
+        task = PoolTask(validation.as_tensor(query[rows]), data, KERNELS[kernel], width, tolerance=tolerance)
+        pooled = pool(task)
+        part.mean[rows], part.log_mass[rows] = pooled.mean.numpy(), pooled.log_mass.numpy()
+    return part
+
+
+def merge_pools(parts: list[PartialPool]) -> PartialPool:
+    """Return the exact union of pools of the same queries over disjoint keys."""
+    merged = merge(
+        [Attended(torch.tensor(one.mean, device="cpu"), torch.tensor(one.log_mass, device="cpu")) for one in parts]
     )
-    return Part(joined.output.numpy(), joined.log_mass.numpy(), peak)
-
-
-def _rows(data: Observations, rows: Tensor) -> Observations:
-    return Observations(data.key[rows], data.value[rows], None if data.weight is None else data.weight[rows])
-
-
-def _look_closely(part: Part, rows: np.ndarray, queries: np.ndarray, data: Observations, kernel: Kernel) -> None:
-    """Write rows of a part again, relative to the best score of each.
-
-    Weights are pooled as values are: added to a score of -1e12, the logarithm of a weight would be lost.
-    """
-    query, key, value = torch.tensor(queries[rows]).double(), data.key.double(), data.value.double()
-    weight = torch.ones_like(key[:, :1]) if data.weight is None else data.weight.double().unsqueeze(-1)
-    score = as_score(kernel)
-    peak = inspect(query, key, value, score=score).scores().amax(-1)
-    record = inspect(query, key, torch.cat([weight * value, weight], -1), score=score, bias=-peak.unsqueeze(-1))
-    mass = record.output[:, -1]
-    part.mean[rows] = (record.output[:, :-1] / mass.unsqueeze(-1)).numpy()
-    part.log_mass[rows] = (record.log_mass + mass.log()).numpy()
-    part.peak[rows] = peak.numpy()
+    return PartialPool(merged.output.numpy(), merged.log_mass.numpy())

@@ -1,4 +1,4 @@
-"""What is answered where no observation is in the window."""
+"""What is answered where no observation is in the window of a compact kernel."""
 
 import warnings
 from dataclasses import replace
@@ -8,18 +8,18 @@ from torch import Tensor
 
 from regard.errors import RegardError
 from regard.regression import EmptyWindowWarning, hat_matrix
-from regard.regression.bandwidth_search import SMOOTH_KERNELS
-from regard.regression.smoother import Nearest, Smoother
+from regard.regression.smoother import Smoother
+from regard.scores.kernels import KERNELS
 
 POLICIES = ("nan", "nearest", "mean", "raise")
 
-# Gaussians of so many windows' width: the first gives all its weight to the nearest keys, and where a squared distance
-# overflows by it, so does the next.
+# Bandwidths to try in turn, in units of the bandwidth: a Gaussian of the first is a nearest-neighbour search; the wider
+# ones are for distances whose square overflows.
 WIDTHS = (1e-9, 1.0, 1e9)
 
 
 def fill(mean: Tensor, empty: Tensor, query: Tensor, smoother: Smoother, policy: str) -> Tensor:
-    """mean (queries, outputs) with an answer in the rows where `empty` (queries,) is True."""
+    """Return the means (queries, outputs) with an answer by the policy where `empty` (queries,)."""
     rows = empty.nonzero().flatten()
     if not len(rows):
         return mean
@@ -32,14 +32,14 @@ def fill(mean: Tensor, empty: Tensor, query: Tensor, smoother: Smoother, policy:
 
 
 def fill_weights(weight: Tensor, query: Tensor, smoother: Smoother, policy: str) -> Tensor:
-    """The same for rows of the hat matrix (queries, keys), so that they still give the answer."""
+    """Return rows of the hat matrix (queries, keys) with the weights of the policy in empty windows."""
     rows = (weight == 0).all(-1).nonzero().flatten()
     if not len(rows):
         return weight
     weight = weight.clone()
     if policy == "nearest":
-        for block in hat_matrix.row_blocks(smoother, query[rows]):
-            weight[rows[block]] = _shares_of_nearest(query[rows[block]], smoother)
+        for block in hat_matrix.row_blocks(smoother.data, len(rows)):
+            weight[rows[block]] = _weights_of_nearest(query[rows[block]], smoother)
     elif policy == "mean":
         share = torch.ones_like(weight[0]) if smoother.data.weight is None else smoother.data.weight
         weight[rows] = share / share.sum()
@@ -69,8 +69,8 @@ def report(empty: int, queries: int, policy: str) -> None:
 
 
 def effective_policy(kernel: str, policy: str) -> str:
-    """What is done where the mass is 0: a smooth kernel has no end, and its limit far away is the nearest key."""
-    return "nearest" if kernel in SMOOTH_KERNELS else policy
+    """Return the policy where the mass is 0: a kernel without an end tends to the nearest key far away."""
+    return policy if KERNELS[kernel].is_compact else "nearest"
 
 
 def check_policy(policy: object, allowed: tuple[str, ...]) -> None:
@@ -80,45 +80,41 @@ def check_policy(policy: object, allowed: tuple[str, ...]) -> None:
             "empty",
             got=repr(policy),
             needed=f"one of {', '.join(map(repr, allowed))}",
-            repair="Say what a query without an observation in its window is answered.",
+            repair="It says what a query without an observation in its window is answered.",
         )
 
 
-def _shares_of_nearest(query: Tensor, smoother: Smoother) -> Tensor:
-    """(queries, keys): all weight on the nearest key, shared by those that tie as their own weights are."""
-    data, width, away = smoother.data, _width(query, smoother), query.unsqueeze(1) - smoother.data.key
-    if away.shape[-1] == 1:
-        distance = away.abs().squeeze(-1)
-    else:
-        if isinstance(width, Tensor) and width.shape[-1] > 1:  # what dimensions have in common would only overflow
-            away /= (width / width.amax(-1, keepdim=True)).expand(len(query), -1).unsqueeze(1)
-        distance = away.square_().sum(-1)
-    share = (distance == distance.amin(-1, keepdim=True)).to(data.value.dtype)
-    share = share if data.weight is None else share * data.weight
-    return share / share.sum(-1, keepdim=True)
-
-
 def _mean_of_nearest(query: Tensor, smoother: Smoother) -> Tensor:
-    """(queries, outputs): the mean of the nearest keys.
+    """Return the mean of the nearest keys, (queries, outputs).
 
-    By a narrow Gaussian on a line, where sums are fast, and of data on several machines, which have nothing else. Keys
-    in memory are looked at one by one in several dimensions, and where even the distance overflows.
+    On a line, where sums are fast, and on Dask arrays, which have nothing else, a narrow Gaussian finds them. In
+    several dimensions, and where even the distance overflows, keys in memory are compared one by one.
     """
     in_memory = isinstance(smoother, Smoother)
     mean, left = query.new_zeros(len(query), smoother.outputs), torch.arange(len(query), device=query.device)
     if query.shape[-1] == 1 or not in_memory:
-        for windows in WIDTHS:
-            width = _width(query[left], smoother) * windows
+        for widths in WIDTHS:
+            width = smoother.width_for(query[left]) * widths
             pooled = replace(smoother, kernel="gaussian", width=width, degree=0).pool(query[left])
             mean[left] = pooled.mean
             left = left[pooled.log_mass.isneginf()]
     if not in_memory:
         mean[left] = torch.nan
     elif len(left):
-        for block in hat_matrix.row_blocks(smoother, query[left]):
-            mean[left[block]] = _shares_of_nearest(query[left[block]], smoother) @ smoother.data.value
+        for block in hat_matrix.row_blocks(smoother.data, len(left)):
+            mean[left[block]] = _weights_of_nearest(query[left[block]], smoother) @ smoother.data.value
     return mean
 
 
-def _width(query: Tensor, smoother: Smoother) -> float | Tensor:
-    return smoother.kernel_at(query).width if isinstance(smoother.width, Nearest) else smoother.width
+def _weights_of_nearest(query: Tensor, smoother: Smoother) -> Tensor:
+    """Return all weight on the nearest key, shared by ties in proportion to their own weights; (queries, keys)."""
+    data, width, away = smoother.data, smoother.width_for(query), query.unsqueeze(1) - smoother.data.key
+    if away.shape[-1] == 1:
+        distance = away.abs().squeeze(-1)
+    else:
+        if isinstance(width, Tensor) and width.shape[-1] > 1:  # a common factor of all dimensions would only overflow
+            away /= (width / width.amax(-1, keepdim=True)).expand(len(query), -1).unsqueeze(1)
+        distance = away.square_().sum(-1)
+    share = (distance == distance.amin(-1, keepdim=True)).to(data.value.dtype)
+    share = share if data.weight is None else share * data.weight
+    return share / share.sum(-1, keepdim=True)

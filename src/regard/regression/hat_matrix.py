@@ -1,66 +1,80 @@
-"""Local lines and rows of the hat matrix: from moments, or block by block over nearby keys."""
+"""Rows of the hat matrix, block by block over nearby keys, and local lines (local linear regression).
+
+At a query q, with the weights p of eq. 4, the weighted least squares line through (k_j - q, y_j) has the slope C^-1 c,
+where C is the covariance of the keys under p and c that of keys and values. Its value at q is mean - first' slope,
+where `first` is the mean of k - q. In a direction in which the keys do not vary the slope is 0: with one key in the
+window the estimate is that of degree 0.
+
+Lines follow in near-linear time from the moments of the kernel sums (`solve_lines`). Where these have cancelled too
+many digits, they are computed from the weights themselves (`local_lines`).
+"""
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from regard import Mask, inspect
-from regard.regression import sums
-from regard.regression.sums import Observations, Pool
+from regard.regression.sums import Observations, Pool, PoolTask
 from regard.regression.sums.all_pairs import as_score
-from regard.regression.sums.line import SortedData
-from regard.regression.sums.observations import Moments
-from regard.scores.kernels import KERNELS
+from regard.regression.sums.observations import Moments, SortedData
 
-if TYPE_CHECKING:
-    from regard.regression.smoother import Smoother
+# Entries of the hat matrix in a block: 2^21 float64 numbers are 16 MiB, and a handful of such blocks exist at once.
+ENTRIES_PER_BLOCK = 2**21
+# exp(-MAX_EXPONENT) is 0 in float64.
+MAX_EXPONENT = 750.0
 
 
 class LocalLine(NamedTuple):
     """The local line of each query.
 
-    mean: (queries, outputs), its value at the query. slope: (queries, dim, outputs). inflation: (queries,), by how
-    much the weight of a key at the query itself is larger than at degree 0. lost: (queries,), True where the line is
-    not to be trusted: the moments about the query have cancelled too many digits, or no key is left.
+    Attributes:
+        mean: (queries, outputs), its value at the query.
+        slope: (queries, dim, outputs).
+        leverage_factor: (queries,), the leverage of an observation at the query divided by that at degree 0.
+        needs_exact: (queries,). From moments: whether they have cancelled too many digits. From weights: whether no
+            key has any weight.
     """
 
     mean: Tensor
     slope: Tensor
-    inflation: Tensor
-    lost: Tensor
+    leverage_factor: Tensor
+    needs_exact: Tensor
 
 
 def solve_lines(pooled: Pool) -> LocalLine:
-    """Lines from moments about each query."""
+    """Return the lines from the moments of the kernel sums."""
     assert pooled.moments is not None
-    shift, _, cross = pooled.moments
-    inverse, trusted = covariance_inverse(pooled.moments)
-    slope = inverse @ (cross - shift.unsqueeze(-1) * pooled.mean.unsqueeze(-2))
-    pull = (inverse @ shift.unsqueeze(-1)).squeeze(-1)
-    mean = pooled.mean - torch.einsum("qd,qdo->qo", shift, slope)
-    inflation = 1 + (shift * pull).sum(-1)
-    return LocalLine(mean, slope, inflation, ~trusted & pooled.log_mass.isfinite())
+    first, _, cross = pooled.moments
+    inverse, accurate = covariance_inverse(pooled.moments)
+    slope = inverse @ (cross - first.unsqueeze(-1) * pooled.mean.unsqueeze(-2))
+    mean = pooled.mean - torch.einsum("qd,qdo->qo", first, slope)
+    leverage_factor = 1 + (first * (inverse @ first.unsqueeze(-1)).squeeze(-1)).sum(-1)
+    return LocalLine(mean, slope, leverage_factor, ~accurate & pooled.log_mass.isfinite())
 
 
 def covariance_inverse(moments: Moments) -> tuple[Tensor, Tensor]:
-    """C^-1 of each query, (queries, dim, dim), and whether it is to be trusted, (queries,)."""
-    shift, spread, _ = moments
-    # C = spread - shift shift' loses the digits in which the two agree: at most this share of them is given away.
-    trusted = torch.finfo(shift.dtype).eps ** 0.2
-    covariance = spread - shift.unsqueeze(-1) * shift.unsqueeze(-2)
-    inverse, smallest = invert_covariance(covariance, spread.diagonal(dim1=-2, dim2=-1))
-    return inverse, smallest >= trusted
+    """Return C^-1 of each query, (queries, dim, dim), and whether it is accurate, (queries,)."""
+    first, second, _ = moments
+    # C = second - first first' loses the digits in which the two agree: at most this share of them is given away.
+    smallest_allowed = torch.finfo(first.dtype).eps ** 0.2
+    covariance = second - first.unsqueeze(-1) * first.unsqueeze(-2)
+    inverse, smallest = invert(covariance, second.diagonal(dim1=-2, dim2=-1))
+    return inverse, smallest >= smallest_allowed
 
 
-def invert_covariance(covariance: Tensor, unit: Tensor) -> tuple[Tensor, Tensor]:
-    """The inverse of each covariance (queries, dim, dim), 0 in directions without spread, and its smallest eigenvalue.
+def invert(covariance: Tensor, unit: Tensor) -> tuple[Tensor, Tensor]:
+    """Invert each covariance, with 0 in directions in which the keys do not vary.
 
-    unit: (queries, dim), squared units in which the coordinates become comparable; a coordinate whose unit is 0, or so
-    small that its inverse overflows, does not vary, gets no slope, and does not count for the smallest eigenvalue,
-    which is 1 where no coordinate varies.
+    Args:
+        covariance: (queries, dim, dim).
+        unit: (queries, dim), squared units in which the coordinates become comparable. A coordinate whose unit is 0,
+            or so small that its inverse overflows, does not vary: it gets no slope.
+
+    Returns:
+        The inverses, and the smallest eigenvalue of each in these units over the coordinates that vary; 1 if none does.
     """
     varies = unit >= 4 * torch.finfo(unit.dtype).tiny
     root = torch.where(varies, unit, 1.0).sqrt()
@@ -81,174 +95,209 @@ def invert_covariance(covariance: Tensor, unit: Tensor) -> tuple[Tensor, Tensor]
     return inverse / root.unsqueeze(-1) / root.unsqueeze(-2), smallest
 
 
-# Neighbours that share their keys: any number of queries with narrow windows, wherever they lie, are compared with
-# less than so many times all keys together.
-NEIGHBOURS = 128
-# e to minus this is 0, in float64 too.
-FAINT = 750.0
+# --- Blocks of nearby keys ---------------------------------------------------------------------------------------
 
 
 class KeyBlock(NamedTuple):
-    """Keys that queries are compared with, and which rows of the data they are, (keys,)."""
+    """Keys of a block of queries, among which is every key that can have non-zero weight there.
+
+    All queries share them: then `data` is the observations and `row` is (keys,). Or each query has its own, in a table:
+    then `data` has one more axis at the front, `row` is (queries, keys), and `padding` (queries, keys) tells which
+    entries of the table are none.
+    """
 
     data: Observations
     row: Tensor
+    padding: Tensor | None = None
+
+
+def take_queries(task: PoolTask, rows: Tensor) -> PoolTask:
+    """Return the same task for some of its queries."""
+    width = task.width[rows] if isinstance(task.width, Tensor) and task.has_width_per_query else task.width
+    return task._replace(query=task.query[rows], width=width)
 
 
 def all_keys(data: Observations) -> KeyBlock:
-    """All keys."""
+    """Return all keys."""
     return KeyBlock(data, torch.arange(len(data.key), device=data.key.device))
 
 
-def nearby_keys(
-    smoother: "Smoother", query: Tensor, *, hidden: int = 0, pairs: int | None = None
-) -> Iterator[tuple[Tensor, KeyBlock]]:
-    """The numbers of all queries, (some,) at a time, with the keys that they see.
+def nearby_keys(task: PoolTask, *, hidden: int = 0) -> Iterator[tuple[Tensor, KeyBlock]]:
+    """Yield blocks of queries, by their positions, each with its keys; with one dimension those nearby.
 
-    query: (queries, dim), in the coordinates of the keys. hidden: from how many keys, at most, each query is hidden.
-    pairs: how many there may be at once; None for any number.
+    Args:
+        task: its queries, data, kernel and width.
+        hidden: how many keys at most do not count at a query, because it leaves them out.
     """
-    line = smoother.prepared
-    kernel = None if smoother.adapts else smoother.kernel_at(query)
-    if (
-        not len(query)
-        or kernel is None
-        or not isinstance(line, SortedData)
-        or not sums.can_pool_on_line(query, kernel, None)
-    ):
-        yield from _cut(torch.arange(len(query), device=query.device), all_keys(smoother.data), pairs)
+    queries, data = len(task.query), task.data
+    rows = torch.arange(queries, device=task.query.device)
+    windows = _windows(task, hidden) if queries and data.is_sortable and not task.query.requires_grad else None
+    if windows is None or int((windows[1] - windows[0]).sum()) > task.pairs // 2:
+        block = all_keys(data)
+        yield from ((some, block) for some in rows.split(data.queries_per_block(ENTRIES_PER_BLOCK)))
         return
-    place = query[:, 0].double()
-    # Some roundings more: what has no weight after all gets none.
-    reach = _reach(kernel.name, sums.width_of(kernel, line), place, line, hidden) * (1 + 2.0**-20)
-    reach += 2.0**-50 * place.abs()
-    for block in place.argsort().split(NEIGHBOURS):
-        ends = torch.stack([(place[block] - reach[block]).amin(), (place[block] + reach[block]).amax()])
-        first, after = torch.searchsorted(line.key, ends).tolist()
-        first = min(first, len(line.key) - 1)
-        row = line.order[first : max(after, first + 1)].long()
-        yield from _cut(block, KeyBlock(smoother.data.at(row), row), pairs)
+    first, after = windows
+    size = after - first
+    # Windows of similar size share a table, so that it is at most half empty.
+    exponent = size.clamp(min=1).double().log2_().ceil_()
+    numbers = 1 + data.value.shape[-1]
+    for power in exponent.unique().tolist():
+        members = (exponent == power).nonzero().squeeze(-1)
+        longest = max(int(size[members].max()), 1)
+        for some in members.split(max(ENTRIES_PER_BLOCK // (longest * numbers), 1)):
+            yield some, _table(data, first[some], after[some], longest)
 
 
-def _cut(block: Tensor, seen: KeyBlock, pairs: int | None) -> Iterator[tuple[Tensor, KeyBlock]]:
-    rows = max(len(block), 1) if pairs is None else seen.data.most_rows(pairs)
-    yield from ((some, seen) for some in block.split(rows))
+def _table(data: Observations, first: Tensor, after: Tensor, longest: int) -> KeyBlock:
+    """Return the keys from `first` to before `after` of each query, (queries, longest)."""
+    index = first.unsqueeze(-1) + torch.arange(longest, device=first.device)
+    padding = index >= after.unsqueeze(-1)
+    row = data.sorted.order[index.masked_fill_(padding, 0)].long()
+    return KeyBlock(data.take(row), row, padding)
 
 
-def _reach(kernel: str, width: float, place: Tensor, line: SortedData, hidden: int) -> Tensor:
-    """How far from each place, (queries,), a key may be and have a weight beside that of the nearest one."""
-    if KERNELS[kernel].is_compact:
-        return torch.full_like(place, width)
-    depth = FAINT + line.log_weight_spread
-    # One of so many keys on either side is not hidden, so that the nearest one is no farther than the last of them.
-    right = torch.searchsorted(line.key, place) + hidden
-    left = right - 2 * hidden - 1
-    nearest = torch.minimum(*(_distance(place, line.key, at) for at in (left, right)))
-    if kernel == "laplacian":
-        return nearest + depth * width
-    return nearest.hypot(nearest.new_tensor(math.sqrt(2 * depth) * width))
+def _windows(task: PoolTask, hidden: int) -> tuple[Tensor, Tensor] | None:
+    """Return the sorted keys that can have weight at each query, from `first` to before `after`; None if unknown."""
+    width, data = task.width, task.data.sorted
+    if isinstance(width, Tensor) and not task.has_width_per_query:
+        if width.numel() != 1:
+            return None
+        width = width.item()
+    query = task.query[:, 0].double()
+    width = width[:, 0].double() if isinstance(width, Tensor) else torch.full_like(query, width)
+    if task.kernel.is_compact:
+        reach = width
+    else:
+        cutoff = MAX_EXPONENT + data.log_weight_ratio
+        nearest = _nearest_distance(query, data, hidden)
+        if task.kernel.name == "laplacian":
+            reach = nearest + cutoff * width
+        else:
+            reach = nearest.hypot(math.sqrt(2 * cutoff) * width)
+    # Some roundings more, also those of a width in the dtype of the data; keys without weight get none.
+    reach = reach * (1 + 4 * torch.finfo(task.data.key.dtype).eps + 2.0**-20) + 2.0**-50 * query.abs()
+    return torch.searchsorted(data.key, query - reach), torch.searchsorted(data.key, query + reach, right=True)
 
 
-def _distance(place: Tensor, key: Tensor, at: Tensor) -> Tensor:
-    """To the key at that position, infinite where there is none."""
-    there = (at >= 0) & (at < len(key))
-    return (place - key[at.clamp(0, len(key) - 1)]).abs().masked_fill(~there, torch.inf)
+def _nearest_distance(query: Tensor, data: SortedData, hidden: int) -> Tensor:
+    """Return a bound of the distance to the nearest key that counts: at most `hidden` places on each side do not."""
+    right = torch.searchsorted(data.key, query) + hidden
+    distances = []
+    for beside in (right - 2 * hidden - 1, right):
+        exists = (beside >= 0) & (beside < len(data.key))
+        distance = (query - data.key[beside.clamp(0, len(data.key) - 1)]).abs()
+        distances.append(distance.masked_fill(~exists, torch.inf))
+    return torch.minimum(*distances)
 
 
-# Entries of the hat matrix that exist at once: 2^21 float64 numbers are 16 MiB, and a handful of such blocks lives.
-WEIGHTS_AT_ONCE = 2**21
+# --- Rows of the hat matrix --------------------------------------------------------------------------------------
 
 
 class HatRows(NamedTuple):
-    """The estimates of a block of queries as sums over the values.
+    """The estimates of a block of queries as weighted sums of the values.
 
-    weight: (queries, keys): mean = weight @ value; 0 in an empty window. slope_weight: (dim, queries, keys) for the
-    slopes of degree 1, None at degree 0.
+    Attributes:
+        weight: (queries, keys), mean = weight @ value; 0 in an empty window.
+        slope_weight: (queries, keys, dim), the weights of the slopes of degree 1; None at degree 0.
     """
 
     weight: Tensor
     slope_weight: Tensor | None = None
 
 
-def hat_rows(
-    smoother: "Smoother", query: Tensor, own: Tensor | None = None, exclude: int = 0, seen: KeyBlock | None = None
-) -> HatRows:
-    """The rows of the queries.
-
-    own: (queries,), or None; the row of the data that each query is, and that it leaves out as `sums.pool` says. seen:
-    the keys that the rows are about, where all others have no weight; None for all.
-    """
-    seen = all_keys(smoother.data) if seen is None else seen
-    share, pivot = _shares(smoother, query, seen, own, exclude)
-    if smoother.degree == 0:
-        return HatRows(share)
-    away, centred, inverse = _about_pivot(query, seen.data.key, share, pivot)
-    slope_weight = torch.einsum("qde,eqk->dqk", inverse, centred) * share
-    return HatRows(share + torch.einsum("qd,dqk->qk", away, slope_weight), slope_weight)
+def hat_rows(task: PoolTask, degree: int, block: KeyBlock | None = None) -> HatRows:
+    """Return the rows of the queries over the keys of the block, by default all keys."""
+    block = all_keys(task.data) if block is None else block
+    weight = _weights(task, block, None)
+    if degree == 0:
+        return HatRows(weight)
+    away, centred, inverse, _ = _about_pivot(task.query, block, weight)
+    slope_weight = torch.einsum("qde,qke->qkd", inverse, centred) * weight.unsqueeze(-1)
+    return HatRows(weight + torch.einsum("qd,qkd->qk", away, slope_weight), slope_weight)
 
 
-def local_lines(smoother: "Smoother", query: Tensor, own: Tensor | None = None, exclude: int = 0) -> LocalLine:
-    """The local lines of the queries, without the cancellation that moments about a far query suffer.
+def local_lines(task: PoolTask, row: Tensor | None = None) -> LocalLine:
+    """Return the local lines of the queries, without the cancellation of moments about a far query.
 
-    Keys are taken relative to the heaviest key and values relative to their mean, so that a line through two keys
-    is exact even where one of them holds nearly all the weight.
+    Keys are relative to the key of the largest weight and values to their mean, so that a line through two keys is
+    exact even where one of them has nearly all the weight.
+
+    Args:
+        task: what to pool; `leave_out` counts if `row` is given.
+        row: (queries,), the row of the data that each query is and leaves out; or None.
     """
     parts, found = [], []
-    hidden = 0 if own is None else 2 * exclude + 1
-    for block, seen in nearby_keys(smoother, query, hidden=hidden, pairs=WEIGHTS_AT_ONCE):
-        share, pivot = _shares(smoother, query[block], seen, None if own is None else own[block], exclude)
-        away, centred, inverse = _about_pivot(query[block], seen.data.key, share, pivot)
-        value = seen.data.value
-        mean = share @ value
-        deviation = share * (value.T.unsqueeze(1) - mean.T.unsqueeze(-1))
-        slope = inverse @ torch.einsum("dqk,oqk->qdo", centred, deviation)
-        pull = (inverse @ away.unsqueeze(-1)).squeeze(-1)
+    hidden = 0 if row is None else 2 * (task.leave_out or 0) + 1
+    for some, block in nearby_keys(task, hidden=hidden):
+        part = take_queries(task, some)
+        weight = _weights(part, block, None if row is None else row[some])
+        away, centred, inverse, mean = _about_pivot(part.query, block, weight)
+        deviation = weight.unsqueeze(-1) * (block.data.value - mean.unsqueeze(-2))
+        slope = inverse @ torch.einsum("qkd,qko->qdo", centred, deviation)
+        factor = 1 + (away * (inverse @ away.unsqueeze(-1)).squeeze(-1)).sum(-1)
         line = mean + torch.einsum("qd,qdo->qo", away, slope)
-        parts.append((line, slope, 1 + (away * pull).sum(-1), share.sum(-1) == 0))
-        found.append(block)
-    back = torch.cat(found).argsort()
-    return LocalLine(*(torch.cat(pieces)[back] for pieces in zip(*parts, strict=True)))
+        parts.append((line, slope, factor, weight.sum(-1) == 0))
+        found.append(some)
+    order = torch.cat(found).argsort()
+    return LocalLine(*(torch.cat(pieces)[order] for pieces in zip(*parts, strict=True)))
 
 
-def row_blocks(smoother: "Smoother", query: Tensor) -> Iterator[slice]:
-    """Slices of the queries whose rows may exist at once; one empty slice where there are no queries."""
-    height = smoother.data.most_rows(WEIGHTS_AT_ONCE)
-    for start in range(0, max(len(query), 1), height):
-        yield slice(start, min(start + height, len(query)))
+def row_blocks(data: Observations, queries: int) -> Iterator[slice]:
+    """Yield slices of the queries whose rows may exist at once; one empty slice if there are no queries."""
+    height = data.queries_per_block(ENTRIES_PER_BLOCK)
+    for start in range(0, max(queries, 1), height):
+        yield slice(start, min(start + height, queries))
 
 
-def _shares(
-    smoother: "Smoother", query: Tensor, seen: KeyBlock, own: Tensor | None, exclude: int
-) -> tuple[Tensor, Tensor]:
-    """The weights p of eq. 4, (queries, keys), and the heaviest key of each query."""
-    data = seen.data
-    score = as_score(smoother.kernel_at(query, own, exclude))
-    bias, mask = data.bias, None
-    if own is not None:
-        hidden = (seen.row - own.unsqueeze(-1)).abs() <= exclude
-        if exclude == 0 and data.weight is not None:
-            # Weights count repetitions: one copy of the row goes, the others stay.
-            left = data.weight - data.weight.clamp(max=1)
-            hidden &= (left == 0).unsqueeze(0)
-            of_own = torch.where(left > 0, left, 1.0).log().unsqueeze(0)
-            bias = torch.where(seen.row == own.unsqueeze(-1), of_own, data.weight.log().unsqueeze(0))
-        mask = Mask.drop(hidden)
-    share = inspect(query, data.key, data.value, score=score, mask=mask, bias=bias).weights().to(data.value.dtype)
-    return share, share.argmax(-1)
+def _weights(task: PoolTask, block: KeyBlock, row: Tensor | None) -> Tensor:
+    """Return the weights p of eq. 4, (queries, keys)."""
+    data, weight = block.data, block.data.weight
+    bias = None if weight is None else weight.log()
+    hidden = block.padding
+    if row is not None:
+        leave_out = task.leave_out or 0
+        left_out = (block.row - row.unsqueeze(-1)).abs() <= leave_out
+        if leave_out == 0 and weight is not None:
+            # Weights count repetitions: one copy of the row is left out, the others remain.
+            remaining = weight - weight.clamp(max=1)
+            left_out = left_out & (remaining == 0)
+            bias = torch.where(block.row == row.unsqueeze(-1), torch.where(remaining > 0, remaining, 1.0).log(), bias)
+        hidden = left_out if hidden is None else hidden | left_out
+    query, key, value, width = task.query, data.key, data.value, task.width
+    if block.row.ndim == 2:
+        # A table: each query is a batch of its own.
+        query, key, value = query.unsqueeze(1), key, value
+        hidden, bias = (None if part is None else part.unsqueeze(1) for part in (hidden, bias))
+        width = width.unsqueeze(1) if isinstance(width, Tensor) and task.has_width_per_query else width
+        score = as_score(task.kernel, width)
+    else:
+        bias = bias.unsqueeze(0) if bias is not None and bias.ndim == 1 else bias
+        score = as_score(task.kernel, width)
+    mask = None if hidden is None else Mask.drop(hidden)
+    weights = inspect(query, key, value, score=score, mask=mask, bias=bias).weights().to(value.dtype)
+    return weights.squeeze(1) if block.row.ndim == 2 else weights
 
 
-def _about_pivot(query: Tensor, key: Tensor, share: Tensor, pivot: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Where each query lies from the mean of its keys, the keys from that mean, and the inverse of their covariance.
+def _about_pivot(query: Tensor, block: KeyBlock, weight: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return what a line is made of, from differences to the key of the largest weight.
 
-    Returns away (queries, dim), centred (dim, queries, keys), inverse (queries, dim, dim). All are formed from
-    differences to the heaviest key, which are small where the weights are large.
+    Returns:
+        The query less the mean of its keys (queries, dim), the keys less that mean (queries, keys, dim), the inverse of
+        their covariance (queries, dim, dim), and the mean of the values (queries, outputs).
     """
-    heaviest = key[pivot]
-    apart = key.T.unsqueeze(1) - heaviest.T.unsqueeze(-1)
-    middle = (share * apart).sum(-1)
-    centred = apart - middle.unsqueeze(-1)
+    key, value = block.data.key, block.data.value
+    shared = block.row.ndim == 1
+    pivot = weight.argmax(-1)
+    if shared:
+        heaviest, mean = key[pivot], weight @ value
+    else:
+        heaviest = key.gather(1, pivot[:, None, None].expand(-1, 1, key.shape[-1])).squeeze(1)
+        mean = torch.einsum("qk,qko->qo", weight, value)
+    difference = key - heaviest.unsqueeze(-2)
+    middle = torch.einsum("qk,qkd->qd", weight, difference)
+    centred = difference - middle.unsqueeze(-2)
     # Once more: the inverse may be huge, and what is left of the mean would be multiplied by it.
-    centred = centred - (share * centred).sum(-1, keepdim=True)
-    covariance = torch.einsum("dqk,eqk->qde", centred * share, centred)
-    inverse, _ = invert_covariance(covariance, covariance.diagonal(dim1=-2, dim2=-1))
-    return query - heaviest - middle.T, centred, inverse
+    centred = centred - torch.einsum("qk,qkd->qd", weight, centred).unsqueeze(-2)
+    covariance = torch.einsum("qkd,qke->qde", centred * weight.unsqueeze(-1), centred)
+    inverse, _ = invert(covariance, covariance.diagonal(dim1=-2, dim2=-1))
+    return query - heaviest - middle, centred, inverse, mean

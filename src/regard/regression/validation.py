@@ -1,4 +1,7 @@
-"""Arrays in, arrays out: NumPy by scikit-learn's own checks, torch tensors by the same rules on their device."""
+"""Arrays and tensors in, checked; answers back as they came.
+
+NumPy arrays are checked by scikit-learn, torch tensors by the same rules on their device.
+"""
 
 # ruff: noqa: N803, N806 (X is what scikit-learn calls it)
 
@@ -14,23 +17,40 @@ from torch import Tensor
 from regard.checks import describe
 from regard.errors import RegardError
 
-# Queries that are checked, copied and answered at once: a memory map is read this many rows at a time, or as many as
-# there are keys, since what a block of queries costs beside its own rows grows with the keys.
-ROWS_AT_ONCE = 2**18
+# Queries per block: a memory map is read this many rows at a time, or as many as there are keys, since the cost of a
+# block beside its own rows grows with the keys.
+QUERIES_PER_BLOCK = 2**18
 DTYPES = [np.float64, np.float32]
 
 
 class FitData(NamedTuple):
-    """X (rows, dim). y (rows,) or (rows, outputs); labels stay as they came. weight (rows,) or None where all are 1."""
+    """The checked data of a fit.
+
+    Attributes:
+        X: (rows, dim).
+        y: (rows,) or (rows, outputs); labels stay as they came.
+        weight: (rows,), or None if none was given.
+    """
 
     X: Tensor
     y: Any
     weight: Tensor | None
 
 
-def check_observations(estimator: Any, X: Any, y: Any, sample_weight: Any, *, labels: bool) -> FitData:
-    """Check the data of a fit, by the rules of scikit-learn; y of a classifier holds labels of any kind."""
-    observed = _check_observations(estimator, X, y, sample_weight, labels=labels)
+def check_fit(estimator: Any, X: Any, y: Any, sample_weight: Any, *, labels: bool) -> FitData:
+    """Check the data of a fit by the rules of scikit-learn.
+
+    Args:
+        estimator: gets `n_features_in_` and `feature_names_in_`.
+        X: (rows, dim), an array or a tensor.
+        y: (rows,) or (rows, outputs).
+        sample_weight: (rows,) or None.
+        labels: whether y holds labels of any kind.
+
+    Raises:
+        RegardError: if the data are refused, or are too far apart.
+    """
+    observed = _check_arrays(estimator, X, y, sample_weight, labels=labels)
     check_extent(observed.X.amin(0).cpu().numpy(), observed.X.amax(0).cpu().numpy())
     if observed.weight is not None and not bool(observed.weight.sum().isfinite()):
         raise RegardError(
@@ -44,7 +64,7 @@ def check_observations(estimator: Any, X: Any, y: Any, sample_weight: Any, *, la
 
 @np.errstate(over="ignore")
 def check_extent(low: np.ndarray, high: np.ndarray) -> None:
-    """Refuse data so far apart, from low to high (dim,), that the square of a distance would overflow."""
+    """Refuse data from low to high (dim,) that are so far apart that the square of a distance overflows."""
     extent = high - low
     if not np.isfinite(4 * np.square(extent).sum()):
         raise RegardError(
@@ -55,7 +75,7 @@ def check_extent(low: np.ndarray, high: np.ndarray) -> None:
         )
 
 
-def _check_observations(estimator: Any, X: Any, y: Any, sample_weight: Any, *, labels: bool) -> FitData:
+def _check_arrays(estimator: Any, X: Any, y: Any, sample_weight: Any, *, labels: bool) -> FitData:
     if isinstance(X, Tensor):
         return _check_tensors(estimator, X, y, sample_weight, labels=labels)
     y, sample_weight = (x.detach().cpu() if isinstance(x, Tensor) else x for x in (y, sample_weight))
@@ -76,31 +96,47 @@ def _check_observations(estimator: Any, X: Any, y: Any, sample_weight: Any, *, l
     return FitData(as_tensor(X), y, weight)
 
 
-def queries(estimator: Any, X: Any, like: Tensor) -> Iterator[Tensor]:
-    """The queries in blocks (rows, dim), checked block by block, on the device and in the dtype of `like`, the keys."""
-    size = max(ROWS_AT_ONCE, len(like))
+def queries(estimator: Any, X: Any, keys: Tensor) -> Iterator[Tensor]:
+    """Yield the queries in blocks (rows, dim), checked block by block, on the device and in the dtype of the keys."""
+    size = max(QUERIES_PER_BLOCK, len(keys))
     if isinstance(X, Tensor):
         _check_width(estimator, _check_tensor("X", X, ndim=(2,)))
         for start in range(0, max(len(X), 1), size):
-            yield _finite("X", X[start : start + size]).to(like)
+            yield _finite("X", X[start : start + size]).to(keys)
         return
     sliced = isinstance(X, np.ndarray) and X.ndim == 2 and len(X) > size
     for start in range(0, len(X) if sliced else 1, size):
         block = X[start : start + size] if sliced else X
         checked = validate_data(estimator, block, dtype=DTYPES, reset=False)
-        # Of an unsliced input of another kind the check has made one array, which is answered block by block too.
+        # An input of another kind has become one array, which is cut into blocks too.
         for inner in range(0, len(checked), size):
-            yield as_tensor(checked[inner : inner + size]).to(like)
+            yield as_tensor(checked[inner : inner + size]).to(keys)
+
+
+def is_dask(X: Any) -> bool:
+    """Whether X is a Dask collection of any kind; this does not import Dask."""
+    return hasattr(type(X), "__dask_graph__")
+
+
+def reject_dask(X: Any) -> None:
+    """Refuse a Dask array where it would be collected in this process."""
+    if is_dask(X):
+        raise RegardError(
+            "X",
+            got=f"a Dask {type(X).__name__}",
+            needed="an array in memory: only fit, predict and log_mass of NadarayaWatson support Dask arrays",
+            repair="Pass X.compute(), or call the method on each block with X.map_blocks.",
+        )
 
 
 def as_tensor(array: np.ndarray) -> Tensor:
-    """The array as a tensor; a copy where torch cannot share its memory."""
+    """Return the array as a tensor on the CPU; a copy where torch cannot share its memory."""
     array = np.ascontiguousarray(array)
     return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 
 def like_input(answer: Tensor, X: Any) -> Any:
-    """The answer as the queries came: on their device, or as a NumPy array."""
+    """Return the answer as the queries X came: on their device, or as a NumPy array."""
     return answer.to(X.device) if isinstance(X, Tensor) else answer.cpu().numpy()
 
 
@@ -133,7 +169,7 @@ def _check_tensors(estimator: Any, X: Tensor, y: Any, sample_weight: Any, *, lab
 
 
 def _to(argument: str, numbers: Any, X: Tensor) -> Tensor:
-    """Numbers for each row as a tensor beside X, without the graph that made them."""
+    """Return numbers for each row as a tensor on the device of X, detached from their graph."""
     try:
         tensor = torch.as_tensor(numbers)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -144,7 +180,7 @@ def _to(argument: str, numbers: Any, X: Tensor) -> Tensor:
 
 
 def _check_labels(labels: Any, device: torch.device) -> Any:
-    """Labels (rows,): a tensor beside X, or words as the array that they are."""
+    """Return labels (rows,): a tensor on the device of X, or an array of words."""
     if not isinstance(labels, Tensor):
         labels = np.asarray(labels)
         if labels.dtype.kind not in "biuf":
@@ -183,7 +219,7 @@ def _check_width(estimator: Any, X: Tensor) -> None:
 
 
 def _floating(X: Tensor) -> Tensor:
-    """float32 and float64 as they are, half precision as float32, whole numbers as float64."""
+    """Return float32 and float64 as they are, half precision as float32, integers as float64."""
     if X.dtype in (torch.float32, torch.float64):
         return X.detach()
     return X.detach().to(torch.float32 if X.is_floating_point() else torch.float64)

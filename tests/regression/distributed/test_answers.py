@@ -58,8 +58,8 @@ def test_log_mass_and_unknown_lengths(da, on_a_line, query):
 
 
 def test_small_blocks_are_pooled_together(on_a_line, query, monkeypatch):
-    monkeypatch.setattr(dask_smoother, "QUERIES_AT_ONCE", 15)
-    assert dask_smoother._together((13, 1, 16, 3, 4, 8)) == (14, 16, 15)
+    monkeypatch.setattr(dask_smoother, "QUERIES_PER_BLOCK", 15)
+    assert dask_smoother._joined_chunks((13, 1, 16, 3, 4, 8)) == (14, 16, 15)
     model = NadarayaWatson(bandwidth=0.3).fit(*on_a_line.in_blocks)
     np.testing.assert_allclose(model.predict(query).compute(), model.predict(on_a_line.query), atol=1e-13)
 

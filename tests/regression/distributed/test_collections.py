@@ -9,7 +9,8 @@ import pytest
 from tests.refuses import refuses
 
 from regard.regression import NadarayaWatsonClassifier
-from regard.regression.dask_arrays import align, import_dask, is_dask
+from regard.regression.dask_arrays import align, import_dask
+from regard.regression.validation import is_dask
 
 
 def unknown(da, array):

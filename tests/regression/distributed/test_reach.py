@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests import oracle
 
-from regard.regression.dask_arrays import can_contribute, lower_bound, summarize
-from regard.regression.sums import Kernel
+from regard.regression.dask_arrays import QueryBlock, can_contribute, lower_bound, summarize
 from regard.scores.names import KERNEL_SCORES
 
 
@@ -36,33 +35,31 @@ def test_what_is_left_out_has_no_mass(name, seed, dim, width):
     random = np.random.default_rng(seed)
     here, there = random.normal(size=(4, dim)), random.normal(size=(4, dim)) + random.uniform(0, 50, size=dim)
     query = random.normal(size=(7, dim)) * 10
-    kernel = Kernel(name, width)
-    floor = lower_bound(query, [block(here), block(there)], kernel)
+    floor = lower_bound(query, [block(here), block(there)], name, width)
     ours, theirs = (log_mass(name, query, X, width) for X in (here, there))
     assert (floor <= np.logaddexp(ours, theirs) + 1e-9).all()
-    unseen = ~can_contribute(query, block(there), kernel, floor)
+    unseen = ~can_contribute(QueryBlock(query, floor), block(there), name, width)
     assert (theirs[unseen] <= np.where(np.isneginf(ours), 0.0, ours)[unseen] - 745).all()
 
 
 @pytest.mark.parametrize(("name", "far"), [("boxcar", 2.1), ("epanechnikov", 2.1), ("gaussian", 60.0)])
 def test_a_block_that_is_too_far_is_left_out(name, far):
-    kernel = Kernel(name, 1.0)
     near, away = block(np.array([[0.0], [1.0]])), block(np.array([[far], [far + 1]]))
     query = np.array([[0.5], [1.2]])
-    floor = lower_bound(query, [near, away], kernel)
-    assert can_contribute(query, near, kernel, floor).tolist() == [True, True]
-    assert can_contribute(query, away, kernel, floor).tolist() == [False, far < 3]
+    queries = QueryBlock(query, lower_bound(query, [near, away], name, 1.0))
+    assert can_contribute(queries, near, name, 1.0).tolist() == [True, True]
+    assert can_contribute(queries, away, name, 1.0).tolist() == [False, far < 3]
 
 
 def test_a_gaussian_is_never_out_of_reach_of_everything():
-    kernel, alone = Kernel("gaussian", 1e-200), block(np.array([[0.0], [1.0]]))
-    query = np.array([[1e200]])
-    assert can_contribute(query, alone, kernel, lower_bound(query, [alone], kernel)).all()
+    alone, query = block(np.array([[0.0], [1.0]])), np.array([[1e200]])
+    queries = QueryBlock(query, lower_bound(query, [alone], "gaussian", 1e-200))
+    assert can_contribute(queries, alone, "gaussian", 1e-200).all()
 
 
 def test_a_block_without_rows_matters_to_nobody():
     nothing = summarize(np.empty((0, 1)), np.empty(0), None)
     query = np.zeros((3, 1))
-    floor = lower_bound(query, [nothing], Kernel("gaussian", 1.0))
+    floor = lower_bound(query, [nothing], "gaussian", 1.0)
     assert np.isneginf(floor).all()
-    assert not can_contribute(query, nothing, Kernel("gaussian", 1.0), floor).any()
+    assert not can_contribute(QueryBlock(query, floor), nothing, "gaussian", 1.0).any()

@@ -23,7 +23,7 @@ def test_blocks_join_to_the_whole():
     mean = np.average(X, 0, weight)
     np.testing.assert_allclose(total.key, mean, rtol=1e-15)
     np.testing.assert_allclose(total.value, np.average(y, 0, weight), rtol=1e-13)
-    np.testing.assert_allclose(total.spread, np.average((X - mean) ** 2, 0, weight), rtol=1e-8)
+    np.testing.assert_allclose(total.variance, np.average((X - mean) ** 2, 0, weight), rtol=1e-8)
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def test_few_rows_are_judged_as_numpy_judges_them(on_a_line):
 
 @pytest.fixture
 def few_are_judged(monkeypatch):
-    monkeypatch.setattr(dask_smoother, "JUDGED_ROWS", 90)
+    monkeypatch.setattr(dask_smoother, "DRAWN_ROWS", 90)
     monkeypatch.setattr(bandwidth_search, "SCAN_ROWS", 60)
 
 
@@ -46,7 +46,7 @@ def few_are_judged(monkeypatch):
 def test_each_row_is_predicted_from_all_others(on_a_line, few_are_judged, monkeypatch, kernel, weighted):
     drawn = []
     draw = dask_smoother._draw
-    monkeypatch.setattr(dask_smoother, "_draw", lambda scattered: drawn.append(draw(scattered)) or drawn[0])
+    monkeypatch.setattr(dask_smoother, "_draw", lambda smoother: drawn.append(draw(smoother)) or drawn[0])
     weight = on_a_line.weight if weighted else np.ones_like(on_a_line.weight)
     model = NadarayaWatson(kernel).fit(*on_a_line.in_blocks, on_a_line.weight_in_blocks if weighted else None)
 
@@ -79,7 +79,7 @@ def criterion(kernel, X, y, weight, rows, bandwidth):
 
 def test_several_dimensions_and_what_is_said(few_are_judged, observed, capsys):
     model = NadarayaWatson(verbose=1).fit(*observed.in_blocks)
-    assert "loo is judged on 90 rows of 311, each predicted from all others" in capsys.readouterr().out
+    assert "loo uses 90 rows of 311, each predicted from all others" in capsys.readouterr().out
     theirs = NadarayaWatson().fit(observed.X, observed.y)
     assert np.shape(model.bandwidth_) == np.shape(theirs.bandwidth_)
     np.testing.assert_allclose(model.bandwidth_, theirs.bandwidth_, rtol=0.5)

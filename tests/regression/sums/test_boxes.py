@@ -1,13 +1,15 @@
 """Compact kernels by boxes: what attend says of all pairs, in the order of the queries, edges and empties included."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
 from tests import bounds
+from tests.regression.sums.exact import Kernel, task_of
 
 from regard.regression.sums import all_pairs, boxes
-from regard.regression.sums.observations import Kernel, Observations
+from regard.regression.sums.observations import Observations
 
 COMPACT = ["boxcar", "triangular", "epanechnikov", "biweight", "tricube", "cosine_kernel"]
 
@@ -15,7 +17,7 @@ COMPACT = ["boxcar", "triangular", "epanechnikov", "biweight", "tricube", "cosin
 @pytest.fixture(autouse=True)
 def many_blocks(monkeypatch):
     """Small blocks, and no way back to all pairs."""
-    for name, number in [("MOST_QUERIES", 32), ("KEYS_AT_ONCE", 8), ("BOXES_AT_ONCE", 5), ("LARGEST_SHARE", 1.0)]:
+    for name, number in [("MAX_QUERIES", 32), ("KEYS_PER_BOX", 8), ("BOXES_PER_BLOCK", 5), ("MAX_SHARE", 1.0)]:
         monkeypatch.setattr(boxes, name, number)
 
 
@@ -37,8 +39,8 @@ def uniform(dim, dtype=torch.float64, queries=301, keys=403):
 
 def assert_as_all_pairs(query, data, kernel, **settings):
     """Up to some roundings of the dtype."""
-    found = boxes.pool(query, data, kernel, **settings)
-    by_pairs = all_pairs.pool(query, data, kernel, **settings)
+    found = boxes.pool(task_of(query, data, kernel, **settings))
+    by_pairs = all_pairs.pool(task_of(query, data, kernel, **settings))
     names = ["mean", "log_mass"]
     pairs = [(name, getattr(found, name), getattr(by_pairs, name)) for name in names]
     if settings.get("moments"):
@@ -66,7 +68,7 @@ def test_every_compact_kernel(name, dim, pooled_keys):
 def test_offsets(dtype, offset):
     query, data = uniform(2, dtype)
     scale = 1.0 if dtype == torch.float64 else 1 + abs(offset) / 100
-    query, data = scale * query + offset, data._replace(key=scale * data.key + offset)
+    query, data = scale * query + offset, replace(data, key=scale * data.key + offset)
     for name in ("boxcar", "epanechnikov"):
         assert_as_all_pairs(query, data, Kernel(name, 0.15 * scale))
 
@@ -88,7 +90,7 @@ def test_one_width_for_each_dimension(name, dtype):
     query, data = uniform(3, dtype)
     stretch = torch.tensor([1.0, 100.0, 0.01], dtype=dtype)
     kernel = Kernel(name, torch.tensor([0.2, 30.0, 0.004]))
-    assert_as_all_pairs(query * stretch, data._replace(key=data.key * stretch), kernel)
+    assert_as_all_pairs(query * stretch, replace(data, key=data.key * stretch), kernel)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -99,7 +101,7 @@ def test_the_edge_of_a_boxcar_on_a_lattice_is_inside(dtype, dim):
     lattice = torch.tensor(list(itertools.product(side.tolist(), repeat=dim)), dtype=dtype)
     data = Observations(lattice, torch.randn(len(lattice), 1, dtype=dtype))
     for width in (0.1, 0.2, 0.3):
-        found = boxes.pool(lattice, data, Kernel("boxcar", width))
+        found = boxes.pool(task_of(lattice, data, Kernel("boxcar", width)))
         distances = (lattice.unsqueeze(1) - lattice).square().sum(-1).sqrt()
         counts = (distances <= torch.tensor(width, dtype=dtype)).sum(-1)
         assert torch.equal(found.log_mass.exp().round().long(), counts)
@@ -123,18 +125,18 @@ def test_moments(weighted):
     query, data = uniform(3)
     weight = torch.rand(len(data.key), dtype=torch.float64) if weighted else None
     query[5] = 77.0
-    found = assert_as_all_pairs(query, data._replace(weight=weight), Kernel("epanechnikov", 0.25), moments=True)
+    found = assert_as_all_pairs(query, replace(data, weight=weight), Kernel("epanechnikov", 0.25), moments=True)
     assert all((moment[5] == 0).all() for moment in found.moments)
 
 
 def test_what_is_taken_and_what_is_not(monkeypatch, pooled_keys):
     query, data = uniform(2)
-    monkeypatch.setattr(boxes, "FEWEST_PAIRS", len(query) * len(data.key))
-    assert boxes.suits(query, data, Kernel("boxcar", 0.1))
-    assert not boxes.suits(query[1:], data, Kernel("boxcar", 0.1))
-    assert not boxes.suits(query, data, Kernel("gaussian", 0.1))
-    assert not boxes.suits(query, data, Kernel("boxcar", torch.ones(len(query), 1)))
-    assert not boxes.suits(query[:, :1], data._replace(key=data.key[:, :1]), Kernel("boxcar", 0.1))
-    monkeypatch.setattr(boxes, "LARGEST_SHARE", 0.25)
-    boxes.pool(query, data, Kernel("boxcar", 5.0))
+    monkeypatch.setattr(boxes, "MIN_PAIRS", len(query) * len(data.key))
+    assert boxes.supports(task_of(query, data, Kernel("boxcar", 0.1)))
+    assert not boxes.supports(task_of(query[1:], data, Kernel("boxcar", 0.1)))
+    assert not boxes.supports(task_of(query, data, Kernel("gaussian", 0.1)))
+    assert not boxes.supports(task_of(query, data, Kernel("boxcar", torch.ones(len(query), 1))))
+    assert not boxes.supports(task_of(query[:, :1], replace(data, key=data.key[:, :1]), Kernel("boxcar", 0.1)))
+    monkeypatch.setattr(boxes, "MAX_SHARE", 0.25)
+    boxes.pool(task_of(query, data, Kernel("boxcar", 5.0)))
     assert pooled_keys == [len(query) * len(data.key)], "a window that holds everything is pooled at once"

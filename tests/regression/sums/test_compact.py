@@ -3,9 +3,9 @@
 import pytest
 import torch
 from tests.regression.sums import exact
-from tests.regression.sums.exact import near_linear
+from tests.regression.sums.exact import Kernel, near_linear
 
-from regard.regression.sums import Kernel, Observations, line, running_sums
+from regard.regression.sums import Observations, line, running_sums
 
 
 def grid(keys):
@@ -35,7 +35,7 @@ def test_where_data_are_dense_no_row_is_summed_pair_by_pair(name, monkeypatch):
     def refuse(totals, window, *_):
         pytest.fail(f"{len(window.rows)} rows pair by pair")
 
-    monkeypatch.setattr(running_sums, "sum_pairs", refuse)
+    monkeypatch.setattr(line, "sum_pairs", refuse)
     data = grid(5000)
     for width in (0.03, 0.3, 1.0, 7.0):
         near_linear(data.key, data, Kernel(name, width))

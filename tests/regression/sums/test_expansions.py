@@ -1,52 +1,50 @@
-"""Kernels as sums of products: the products give the kernel back, mirrored too, and the bound holds."""
+"""Kernels as polynomials in positions of query and key: the products give the kernel back, and the bound holds."""
 
+import numpy as np
 import pytest
 import torch
 from tests.regression.sums import exact
 
-from regard.regression.sums.running_sums import EXPANSIONS, SQUARES
+from regard.regression.sums import running_sums
+from regard.regression.sums.running_sums import polynomial, squared
+from regard.scores.kernels import KERNELS
 
 
-@pytest.mark.parametrize("name", EXPANSIONS)
+def products(coefficients, query, key, side, powers=1):
+    """The factors of the running sums times the powers of the key: (powers, terms, pairs)."""
+    matrix = running_sums._query_matrices(coefficients, powers)[side]
+    terms = matrix.shape[-1]
+    rows = np.arange(terms)[:, None]
+    return (matrix @ query**rows) * key**rows
+
+
+@pytest.mark.parametrize("name", exact.COMPACT)
 @pytest.mark.parametrize("power", [0, 2])
 @pytest.mark.parametrize("is_right", [False, True])
 def test_the_products_are_the_kernel(name, power, is_right):
     """A key at t and a query at s on one side of it, in widths from the centre of a cell."""
-    key = torch.linspace(-0.5, 0.5, 11, dtype=torch.float64)
-    distance = torch.linspace(0, 0.999, 11, dtype=torch.float64)
+    key, distance = np.linspace(-0.5, 0.5, 11), np.linspace(0, 0.999, 11)
     query = key - distance if is_right else key + distance
-    sign = torch.full_like(query, -1.0 if is_right else 1.0)
-    expansion = EXPANSIONS[name]
-    terms = expansion.of_keys(key, torch.ones_like(key).unsqueeze(0), power).squeeze(1)
-    factors = expansion.of_queries(query * sign, torch.ones_like(query), power)
-    expansion.mirror(factors, sign)
-    assert terms.shape[0] == factors.shape[1] == expansion.terms(power)
-    kernel = (
-        torch.ones_like(distance)
-        if name == "boxcar"
-        else torch.from_numpy(exact.KERNELS[name](distance.numpy()).astype(float))
-    )
+    coefficients = polynomial(KERNELS[name])
+    found = products(coefficients, query, key, int(is_right), power + 1)
+    kernel = np.ones_like(distance) if name == "boxcar" else exact.KERNELS[name](distance).astype(float)
     for more in range(power + 1):
-        products = factors[more] * terms
         # Each product is rounded a few times, and so is their sum, by the size of what is added.
-        allowed = 4 * len(products) * torch.finfo(torch.float64).eps * products.abs().sum(0)
-        assert ((products.sum(0) - kernel * distance**more).abs() <= allowed).all()
-    size = expansion.size(query.abs() + 0.5, terms[0])
-    assert (size * (1 + 1e-12) >= (factors[0] * terms).abs().sum(0)).all()
+        allowed = 4 * len(found[more]) * np.finfo(float).eps * np.abs(found[more]).sum(0) + 3e-15
+        assert (np.abs(found[more].sum(0) - kernel * (key - query) ** more) <= allowed).all()
+    bound = running_sums._absolute(coefficients, torch.tensor(np.abs(query) + 0.5)).numpy()
+    assert (bound * (1 + 1e-12) >= np.abs(found[0]).sum(0)).all()
 
 
-@pytest.mark.parametrize("name", SQUARES)
+@pytest.mark.parametrize("name", exact.COMPACT)
 def test_the_products_of_a_square_are_the_squared_kernel(name):
-    key = torch.linspace(-0.5, 0.5, 11, dtype=torch.float64)
-    distance = torch.linspace(0, 0.999, 11, dtype=torch.float64)
-    for sign in (torch.ones_like(key), -torch.ones_like(key)):
+    key, distance = np.linspace(-0.5, 0.5, 11), np.linspace(0, 0.999, 11)
+    for side, sign in enumerate((1, -1)):
         query = key + sign * distance
         found = []
-        for expansion in (EXPANSIONS[name], SQUARES[name]):
-            terms = expansion.of_keys(key, torch.ones_like(key).unsqueeze(0), 0).squeeze(1)
-            factors = expansion.of_queries(query * sign, torch.ones_like(query), 0)
-            expansion.mirror(factors, sign)
-            found.append((factors[0] * terms).sum(0))
-            size = expansion.size(query.abs() + 0.5, terms[0])
-            assert (size * (1 + 1e-12) >= (factors[0] * terms).abs().sum(0)).all()
-        assert torch.allclose(found[0].square(), found[1], rtol=0, atol=1e-9)
+        for kernel in (KERNELS[name], squared(KERNELS[name])):
+            terms = products(polynomial(kernel), query, key, side)[0]
+            found.append(terms.sum(0))
+            bound = running_sums._absolute(polynomial(kernel), torch.tensor(np.abs(query) + 0.5)).numpy()
+            assert (bound * (1 + 1e-12) >= np.abs(terms).sum(0)).all()
+        np.testing.assert_allclose(found[0] ** 2, found[1], rtol=0, atol=1e-9)

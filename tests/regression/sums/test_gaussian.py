@@ -3,9 +3,9 @@
 import pytest
 import torch
 from tests.regression.sums import exact
-from tests.regression.sums.exact import near_linear
+from tests.regression.sums.exact import Kernel, near_linear
 
-from regard.regression.sums import Kernel, Observations, gaussian, line
+from regard.regression.sums import Observations, gaussian, line
 
 
 def grid(keys):
@@ -22,7 +22,7 @@ def test_chunks_do_not_matter(width, exclude, monkeypatch):
     for constant, size in constants.items():
         monkeypatch.setattr(gaussian, constant, size)
     monkeypatch.setattr(line, "PAIRS", 500)
-    monkeypatch.setattr(gaussian, "FEW", 0)
+    monkeypatch.setattr(gaussian, "FEW_KEYS", 0)
     found = near_linear(query, data, Kernel("gaussian", width), exclude=exclude, moments=exclude is None)
     judged = exact.pool(query, data, Kernel("gaussian", width), exclude)
     exact.assert_close(found, judged, data.value, 2e-12)
@@ -35,7 +35,7 @@ def test_where_data_are_dense_no_row_is_summed_pair_by_pair(exclude, monkeypatch
     def refuse(totals, window, *_):
         pytest.fail(f"{len(window.rows)} rows pair by pair")
 
-    monkeypatch.setattr(gaussian, "sum_pairs", refuse)
+    monkeypatch.setattr(line, "sum_pairs", refuse)
     data = grid(5000)
     for width in (0.01, 0.3, 1.0, 70.0):
         near_linear(data.key, data, Kernel("gaussian", width), exclude=exclude)

@@ -3,9 +3,9 @@
 import pytest
 import torch
 from tests.regression.sums import exact
-from tests.regression.sums.exact import near_linear
+from tests.regression.sums.exact import Kernel, near_linear
 
-from regard.regression.sums import Kernel, Observations, gaussian, pool
+from regard.regression.sums import Observations, gaussian
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e6])
@@ -20,8 +20,14 @@ def test_a_gap_and_both_ends(offset, weighted, monkeypatch):
     query = query.unsqueeze(-1) + offset
     kernel = Kernel("gaussian", 0.1)
     left_over = []
-    plain = gaussian._sum_windows
-    monkeypatch.setattr(gaussian, "_sum_windows", lambda *given: (left_over.append(len(given[1])), plain(*given)))
+    accumulate = gaussian.GaussianSums.accumulate
+
+    def counted(self, sums):
+        rows = accumulate(self, sums)
+        left_over.append(len(rows))
+        return rows
+
+    monkeypatch.setattr(gaussian.GaussianSums, "accumulate", counted)
     found, judged = near_linear(query, data, kernel, moments=True), exact.pool(query, data, kernel)
     exact.assert_close(found, judged, data.value, 2e-12)
     exact.assert_moments_close(found.moments, judged.moments, kernel.width, 1e-10)
@@ -42,7 +48,7 @@ def test_the_nearest_of_tied_keys():
 def test_however_far_away_the_nearest_key_answers(place):
     key = torch.linspace(0, 4, 50, dtype=torch.float64).unsqueeze(-1)
     query = torch.full((2000, 1), place, dtype=torch.float64)
-    pooled = pool(
+    pooled = exact.pool_any(
         query, Observations(key, torch.arange(50.0, dtype=torch.float64).unsqueeze(-1)), Kernel("gaussian", 0.3)
     )
     assert (pooled.mean - (49 if place > 0 else 0)).abs().max() < 1e-12

@@ -3,9 +3,9 @@
 import pytest
 import torch
 from tests.regression.sums import exact
-from tests.regression.sums.exact import near_linear
+from tests.regression.sums.exact import Kernel, near_linear
 
-from regard.regression.sums import Kernel, Observations, running_sums
+from regard.regression.sums import Observations, running_sums
 
 
 @pytest.mark.parametrize("width", [1e-5, 0.02, 0.4, 100.0])

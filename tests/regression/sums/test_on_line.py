@@ -1,15 +1,16 @@
 """One-dimensional sums against every pair in 80 bits: all kernels, widths, places of the query, weights and offsets."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.regression.sums import exact
-from tests.regression.sums.exact import near_linear
+from tests.regression.sums.exact import Kernel, near_linear
 
 from regard.regression import sums
-from regard.regression.sums import Kernel, Observations, all_pairs
-from regard.regression.sums.line import SortedData
+from regard.regression.sums import Observations, all_pairs
 
 TOLERANCE = 2e-12
 
@@ -51,13 +52,12 @@ def places_around(data, width):
 def test_every_kernel_agrees_with_every_pair(name, seed, keys, shape, offset, log_width, outputs, weighted):
     data = line_of(seed, keys, shape, offset, outputs, weighted)
     kernel = Kernel(name, 10.0**log_width)
-    prepared = SortedData.of(data)
     query = places_around(data, kernel.width)
-    found = near_linear(query, prepared, kernel, moments=True)
+    found = near_linear(query, data, kernel, moments=True)
     judged = exact.pool(query, data, kernel)
     exact.assert_close(found, judged, data.value, TOLERANCE)
     exact.assert_moments_close(found.moments, judged.moments, kernel.width, 100 * TOLERANCE)
-    found = near_linear(data.key, prepared, kernel, exclude=0)
+    found = near_linear(data.key, data, kernel, exclude=0)
     exact.assert_close(found, exact.pool(data.key, data, kernel, exclude=0), data.value, TOLERANCE)
 
 
@@ -68,7 +68,7 @@ def test_it_agrees_with_attend(name, exclude):
     query = data.key if exclude == 0 else places_around(data, 0.05)[:41]
     moments = exclude is None
     found = near_linear(query, data, Kernel(name, 0.05), exclude=exclude, moments=moments)
-    judged = all_pairs.pool(query, data, Kernel(name, 0.05), exclude=exclude, moments=moments)
+    judged = all_pairs.pool(exact.task_of(query, data, Kernel(name, 0.05), exclude=exclude, moments=moments))
     exact.assert_close(found, judged, data.value, TOLERANCE)
     if moments:
         exact.assert_moments_close(found.moments, judged.moments, 0.05, 100 * TOLERANCE)
@@ -77,13 +77,10 @@ def test_it_agrees_with_attend(name, exclude):
 @pytest.mark.parametrize("name", exact.ALL)
 def test_prepared_data_serve_many_widths(name):
     data = line_of(5, 150, weighted=True)
-    prepared = sums.prepare(data)
-    assert isinstance(prepared, SortedData)
+    prepared = data.sorted
     for width in (1e-4, 0.03, 2.0):
-        once, again = (
-            near_linear(data.key, data, Kernel(name, width)),
-            near_linear(data.key, prepared, Kernel(name, width)),
-        )
+        once, again = (near_linear(data.key, one, Kernel(name, width)) for one in (data, replace(data)))
+        assert data.sorted is prepared
         assert torch.equal(once.mean, again.mean)
         assert torch.equal(once.log_mass, again.log_mass)
 
@@ -128,7 +125,7 @@ def test_nothing_to_ask_or_nothing_known(name, queries):
 
 @pytest.mark.parametrize("name", exact.ALL)
 def test_float32_is_summed_in_float64(name):
-    data = Observations(*(part.float() for part in line_of(11, 500)[:2]))
+    data = Observations(line_of(11, 500).key.float(), line_of(11, 500).value.float())
     found = near_linear(data.key, data, Kernel(name, 0.1))
     assert found.mean.dtype == found.log_mass.dtype == torch.float32
     judged = exact.pool(data.key, data, Kernel(name, float(torch.tensor(0.1))))
@@ -141,7 +138,7 @@ def test_a_huge_value_outside_the_window_does_not_enter(name):
     kernel = Kernel(name, 0.05)
     query = data.key[:100] * 0.5
     outside = (data.key > query.max() + kernel.width).squeeze(-1)
-    spoilt = data._replace(value=data.value.masked_fill(outside.unsqueeze(-1), 1e15))
+    spoilt = replace(data, value=data.value.masked_fill(outside.unsqueeze(-1), 1e15))
     found, clean = near_linear(query, spoilt, kernel), near_linear(query, data, kernel)
     assert (found.mean - clean.mean).abs().max() <= 1e-12
 
@@ -151,7 +148,7 @@ def test_a_huge_value_of_no_weight_does_not_enter(name):
     data = line_of(2, 400)
     kernel = Kernel(name, 2e-4)
     query = data.key[data.key < 0.5].unsqueeze(-1)
-    spoilt = data._replace(value=torch.where(data.key > 0.8, 1e15, data.value))
+    spoilt = replace(data, value=torch.where(data.key > 0.8, 1e15, data.value))
     found, clean = near_linear(query, spoilt, kernel), near_linear(query, data, kernel)
     assert (found.mean - clean.mean).abs().max() <= 1e-10
 
@@ -167,21 +164,22 @@ def test_far_away_the_limit_is_the_nearest_key(name, width):
     found = near_linear(torch.tensor([[-1e6], [-100.0], [2e7]]).double(), data, Kernel(name, width))
     assert torch.allclose(found.mean, torch.tensor([[3.0], [3.0], [9.0]]).double(), rtol=1e-14)
     assert found.log_mass.isfinite().all()
-    alone = near_linear(data.key, data._replace(weight=None), Kernel(name, width), exclude=0)
+    alone = near_linear(data.key, replace(data, weight=None), Kernel(name, width), exclude=0)
     assert torch.allclose(alone.mean[[0, 1, 3]], torch.tensor([[4.0], [1.0], [7.0]]).double(), rtol=1e-14)
 
 
 def test_what_has_no_near_linear_way_goes_through_attend():
     data = line_of(7, 20)
-    assert sums.can_sort(data)
-    assert not sums.can_sort(data._replace(key=data.key.expand(-1, 2)))
-    assert not sums.can_sort(data._replace(value=data.value.clone().requires_grad_()))
-    assert not sums.can_pool_on_line(data.key, Kernel("gaussian", 1.0), exclude=2)
-    assert not sums.can_pool_on_line(data.key, Kernel("gaussian", torch.ones(20, 1)), exclude=None)
+    assert data.is_sortable
+    assert not replace(data, key=data.key.expand(-1, 2)).is_sortable
+    assert not replace(data, value=data.value.clone().requires_grad_()).is_sortable
+    assert sums.line_method(exact.task_of(data.key, data, Kernel("gaussian", 1.0), exclude=2)) is None
+    assert sums.line_method(exact.task_of(data.key, data, Kernel("gaussian", torch.ones(20, 1)))) is None
     wide = Kernel("gaussian", torch.full((20, 1), 0.3, dtype=torch.float64))
     for kernel, exclude in ((Kernel("gaussian", 0.3), 2), (wide, None)):
-        found = sums.pool(data.key, sums.prepare(data), kernel, exclude=exclude)
-        assert torch.equal(found.mean, all_pairs.pool(data.key, data, kernel, exclude=exclude).mean)
+        found = exact.pool_any(data.key, data, kernel, exclude=exclude)
+        judged = all_pairs.pool(exact.task_of(data.key, data, kernel, exclude=exclude))
+        assert torch.equal(found.mean, judged.mean)
 
 
 @pytest.mark.parametrize("name", exact.ALL)
@@ -189,7 +187,7 @@ def test_a_larger_problem_takes_this_way(name, monkeypatch):
     """`sums.pool` sorts data that are not prepared, and gives what the line gives."""
     data = line_of(9, 400)
     monkeypatch.setattr(all_pairs, "pool", lambda *_, **__: pytest.fail("every pair"))
-    found = sums.pool(data.key, data, Kernel(name, 0.1))
+    found = exact.pool_any(data.key, data, Kernel(name, 0.1))
     assert torch.equal(found.mean, near_linear(data.key, data, Kernel(name, 0.1)).mean)
 
 
@@ -198,5 +196,5 @@ def test_weights_count_among_keys_that_tie_however_far_away(kernel):
     data = Observations(
         torch.zeros(2, 1, dtype=torch.float64), torch.tensor([[0.0], [1.0]]).double(), torch.tensor([1.0, 3.0]).double()
     )
-    found = sums.pool(torch.tensor([[50.0], [1e6], [1e9]]).double(), data, Kernel(kernel, 1.0))
+    found = exact.pool_any(torch.tensor([[50.0], [1e6], [1e9]]).double(), data, Kernel(kernel, 1.0))
     assert found.mean[:, 0].tolist() == pytest.approx([0.75] * 3, abs=1e-14)

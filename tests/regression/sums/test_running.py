@@ -19,7 +19,7 @@ def test_running_sums_are_those_of_a_loop(keys, backward, monkeypatch):
     position = torch.arange(-1, keys + 1)
     found = torch.full((3, keys + 2), torch.nan, dtype=torch.float64)
     ranges = rows_by_chunk(position, keys, 3, backward)
-    chunks = segmented_scan(lambda chunk: chunk.arrange(terms[:, chunk.rows]), factor, 3, backward=backward)
+    chunks = segmented_scan(lambda chunk: chunk.arrange(terms[:, chunk.rows]), factor, 3, reverse=backward)
     for (chunk, sums), rows in zip(chunks, ranges, strict=True):
         found[:, rows] = sums[:, chunk.find(position[rows].clamp(0, keys - 1))]
     assert torch.allclose(found[:, 1:-1], loop, rtol=0, atol=1e-12)
@@ -31,5 +31,5 @@ def test_a_factor_of_zero_forgets_everything_before():
     terms[:, :50] = 1e300
     factor = torch.ones(100, dtype=torch.float64)
     factor[50] = 0.0
-    ((chunk, sums),) = segmented_scan(lambda chunk: chunk.arrange(terms[:, chunk.rows]), factor, 1, backward=False)
+    ((chunk, sums),) = segmented_scan(lambda chunk: chunk.arrange(terms[:, chunk.rows]), factor, 1, reverse=False)
     assert sums[0, chunk.find(torch.tensor(99))] == 50

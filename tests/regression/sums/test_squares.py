@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 from tests.regression.sums import exact
+from tests.regression.sums.exact import Kernel
 
-from regard.regression.sums import Kernel, Observations, can_square, pool_squared, prepare, running_sums
+from regard.regression.sums import Observations, can_square, line, pool_squared
 from regard.scores.names import KERNEL_SCORES
 
 
@@ -18,9 +19,9 @@ def rows(count, dim=1):
 def test_they_are_the_squares_of_every_pair(name, width):
     data, query = rows(400), torch.linspace(-0.1, 1.1, 301, dtype=torch.float64).unsqueeze(-1)
     kernel = Kernel(name, width)
-    prepared = prepare(data)
-    assert can_square(query, prepared, kernel)
-    found = pool_squared(query, prepared, kernel, None)
+    task = exact.task_of(query, data, kernel)
+    assert can_square(task)
+    found = pool_squared(task)
     log, taken_out = exact.log_kernel(name, query[:, 0].numpy(), data.key[:, 0].numpy(), width)
     pairs = np.exp(2 * log)
     mass = pairs.sum(-1)
@@ -37,13 +38,13 @@ def test_where_data_are_dense_no_row_is_summed_pair_by_pair(name, monkeypatch):
     def refuse(totals, window, *_):
         pytest.fail(f"{len(window.rows)} rows pair by pair")
 
-    monkeypatch.setattr(running_sums, "sum_pairs", refuse)
+    monkeypatch.setattr(line, "sum_pairs", refuse)
     data = rows(1000)
     for width in (0.03, 0.3, 1.0, 7.0):
-        pool_squared(data.key, prepare(data), Kernel(name, width), None)
+        pool_squared(exact.task_of(data.key, data, Kernel(name, width)))
 
 
 def test_in_several_dimensions_only_squares_that_are_kernels():
     data = rows(50, 2)
-    cheap = {name for name in KERNEL_SCORES if can_square(data.key, prepare(data), Kernel(name, 0.3))}
+    cheap = {name for name in KERNEL_SCORES if can_square(exact.task_of(data.key, data, Kernel(name, 0.3)))}
     assert cheap == {"gaussian", "laplacian", "boxcar", "epanechnikov"}

@@ -4,16 +4,17 @@ import pytest
 import torch
 
 from regard.regression.sums import Observations
-from regard.regression.sums.line import SortedData, SortedQueries
+from regard.regression.sums.line import SortedQueries
 from regard.regression.sums.running_sums import comparison, window_ends
+from regard.scores.kernels import KERNELS
 
 
 def ends(key, query, name, width):
     data = Observations(key.unsqueeze(-1), torch.zeros(len(key), 1, dtype=key.dtype))
-    line = SortedData.of(data)
+    line = data.sorted
     asked = SortedQueries.of(query.unsqueeze(-1), line, False)
-    found = window_ends(asked, line, width, comparison(name, width, key.dtype))
-    return line.key.to(key.dtype), asked.place.to(key.dtype), *found
+    found = window_ends(asked, line, width, comparison(KERNELS[name], key.dtype))
+    return line.key.to(key.dtype), asked.position.to(key.dtype), *found
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

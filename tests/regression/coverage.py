@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from regard.regression.estimators import NadarayaWatson
+from regard.regression import NadarayaWatson
 
 
 class Coverage(NamedTuple):
