@@ -255,9 +255,6 @@ def _search_bracket(evaluator: CriterionEvaluator, bracket: Sequence[float], rou
     """Minimise the criterion between the ends of a bracket by Brent's method, from its middle."""
     accuracy = ACCURACY_OF_ROUGH if rough else ACCURACY
     left, middle, right = bracket
-    evaluator.at(middle)
-    if not _is_valley(evaluator, bracket):
-        return
     if evaluator.values[middle] in (evaluator.values[left], evaluator.values[right]):
         bounds, options = (left, right), {"xatol": accuracy}
         optimize.minimize_scalar(evaluator.at, bounds=bounds, method="bounded", options=options)

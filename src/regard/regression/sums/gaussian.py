@@ -45,7 +45,7 @@ class GaussianSums:
         self.log_cutoff = math.log(2 / tolerance) + data.log_weight_ratio
         self.grid = CellGrid.of(width, math.sqrt(2 * self.log_cutoff + NEAR**2))
 
-    def accumulate(self, sums: KernelSums) -> Tensor:
+    def accumulate(self, sums: KernelSums) -> KeyRanges | None:
         """Add all keys to the sums; return the rows that are neither near nor far, or whose bound is exceeded."""
         queries, data = self.queries, self.data
         needs_exact = torch.ones_like(queries.position, dtype=torch.bool)
@@ -54,13 +54,14 @@ class GaussianSums:
         rows = needs_exact.nonzero().squeeze(-1)
         if rows.numel() and not queries.leave_one_out:
             rows = rows[~accumulate_far(sums, rows, queries, data, self.width, self.log_cutoff)]
-        if rows.numel() and queries.leave_one_out:
-            rows = rows[queries.nearest_key(data)[rows].isfinite()]  # the only row has no other key
-        return rows
+        return self._key_ranges(rows) if rows.numel() else None
 
-    def key_ranges(self, rows: Tensor) -> KeyRanges:
+    def _key_ranges(self, rows: Tensor) -> KeyRanges:
         """Return the keys within sqrt(near^2 + 2 log_cutoff) widths, where the nearest one is `near` widths away."""
-        position, nearest = self.queries.position[rows], self.queries.nearest_key(self.data)[rows]
+        nearest = self.queries.nearest_key(self.data)[rows]
+        exists = nearest.isfinite()  # a row that leaves out itself may have no other key
+        rows, nearest = rows[exists], nearest[exists]
+        position = self.queries.position[rows]
         near = (position - nearest).abs_() / self.width
         radius = near + 2 * self.log_cutoff / (near + (near.square() + 2 * self.log_cutoff).sqrt())
         radius = radius * self.width

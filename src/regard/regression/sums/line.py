@@ -164,12 +164,8 @@ class LineMethod(Protocol):
         """Keep what is to be pooled. There is at least one key and one query."""
         ...
 
-    def accumulate(self, sums: KernelSums) -> Tensor:
-        """Add all keys to the sums; return the rows whose error bound exceeds the tolerance, (rows,)."""
-        ...
-
-    def key_ranges(self, rows: Tensor) -> KeyRanges:
-        """Return the keys that can contribute to these rows."""
+    def accumulate(self, sums: KernelSums) -> KeyRanges | None:
+        """Add all keys to the sums; return the rows whose error bound exceeds the tolerance, None if there are none."""
         ...
 
     def log_kernel(self, key: Tensor, query: Tensor, reference: Tensor, width: Width) -> Tensor:
@@ -185,11 +181,11 @@ def pool(task: PoolTask, method: type[LineMethod]) -> Pool:
     sums = KernelSums.zeros(queries, data, task.moments)
     if data.key.numel() and queries.position.numel():
         computation = method(task.kernel, width, queries, data, default_tolerance(task.tolerance, data.dtype))
-        rows = computation.accumulate(sums)
-        if rows.numel():
-            sum_pairs(sums, computation.key_ranges(rows), queries, data, width, computation.log_kernel)
+        inexact = computation.accumulate(sums)
+        if inexact is not None:
+            sum_pairs(sums, inexact, queries, data, width, computation.log_kernel)
         # Free the temporaries before allocating the results: it lowers the peak by 17 bytes a query.
-        del computation, rows
+        del computation, inexact
     return sums.divide(queries, data, width)
 
 

@@ -380,8 +380,8 @@ class CompactSums:
         self.coefficients = polynomial(kernel)
         self.first, self.after = window_ends(queries, data, width, comparison(kernel, data.dtype))
 
-    def accumulate(self, sums: KernelSums) -> Tensor:
-        """Add all keys to the sums; return the rows whose error bound exceeds the tolerance."""
+    def accumulate(self, sums: KernelSums) -> KeyRanges | None:
+        """Add all keys to the sums; return the rows whose error bound exceeds the tolerance, None if there are none."""
         if isinstance(self.width, Tensor):
             bound, needs_exact = self._accumulate_by_width(sums)
         else:
@@ -390,10 +390,9 @@ class CompactSums:
         sums.add_remaining_copies(self.queries, self.data)
         if self.queries.remaining_weight is not None:
             bound.add_(self.queries.remaining_weight)
-        return needs_exact.logical_or_(bound > sums.sums[0] * self.limit).nonzero().squeeze(-1)
-
-    def key_ranges(self, rows: Tensor) -> KeyRanges:
-        """Return the windows of these rows."""
+        rows = needs_exact.logical_or_(bound > sums.sums[0] * self.limit).nonzero().squeeze(-1)
+        if not rows.numel():
+            return None
         return KeyRanges(rows, self.first[rows], self.after[rows], torch.zeros_like(self.queries.position[rows]))
 
     def log_kernel(self, key: Tensor, query: Tensor, reference: Tensor, width: Width) -> Tensor:
@@ -577,7 +576,7 @@ class LaplacianSums:
         # A row that leaves out itself and is the only one has no other key.
         self.distance.masked_fill_(self.distance.isinf(), 0.0)
 
-    def accumulate(self, sums: KernelSums) -> Tensor:
+    def accumulate(self, sums: KernelSums) -> None:
         """Add all keys to the sums; every row is exact."""
         sums.log_scale = self.distance / -self.width
         gap = (self.data.key[1:] - self.data.key[:-1]) / self.width
@@ -585,11 +584,6 @@ class LaplacianSums:
         self._add_side(sums.sums, torch.cat([none, gap]), self.queries.left, 1, is_right=False)
         self._add_side(sums.sums, torch.cat([gap, none]), self.queries.right, 0, is_right=True)
         sums.add_remaining_copies(self.queries, self.data)
-        return torch.empty(0, dtype=torch.long, device=sums.sums.device)
-
-    def key_ranges(self, rows: Tensor) -> KeyRanges:
-        """Not called: every row is exact."""
-        raise NotImplementedError
 
     def log_kernel(self, key: Tensor, query: Tensor, reference: Tensor, width: Width) -> Tensor:
         """Return -|q - k| / width."""
