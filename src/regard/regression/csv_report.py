@@ -54,7 +54,7 @@ class RegressOptions:
 
     @property
     def wanted(self) -> list[tuple[str, str]]:
-        """Every column with the argument that asked for it, x first, then y, then weights."""
+        """Every column with the argument that options for it, x first, then y, then weights."""
         weights = [] if self.weights is None else [("weights", self.weights)]
         return [*(("x", name) for name in self.x), ("y", self.y), *weights]
 
@@ -80,43 +80,43 @@ def bandwidth_of(text: str, columns: int) -> Any:
     return numbers[0] if len(numbers) == 1 else np.array(numbers)
 
 
-def check_options(wishes: RegressOptions) -> None:
+def check_options(options: RegressOptions) -> None:
     """Refuse what can be seen to be wrong before any file is read."""
-    if wishes.grid is not None and (wishes.grid < 2 or wishes.predict_at is not None):
+    if options.grid is not None and (options.grid < 2 or options.predict_at is not None):
         raise RegardError(
             "grid",
-            got=f"{wishes.grid}{' and --predict-at' if wishes.predict_at is not None else ''}",
+            got=f"{options.grid}{' and --predict-at' if options.predict_at is not None else ''}",
             needed="at least 2 places along each x, and no other places beside them",
             repair="Pass --grid 200, or --predict-at with a file.",
         )
-    if wishes.grid is not None and (wishes.grid > MAX_PLACES or wishes.grid ** len(wishes.x) > MAX_PLACES):
-        count = f"{wishes.grid:,}" if wishes.grid <= sys.maxsize else f"a number of {len(str(wishes.grid))} digits"
+    if options.grid is not None and (options.grid > MAX_PLACES or options.grid ** len(options.x) > MAX_PLACES):
+        count = f"{options.grid:,}" if options.grid <= sys.maxsize else f"a number of {len(str(options.grid))} digits"
         raise RegardError(
             "grid",
-            got=f"{count} places along each of {len(wishes.x)} columns",
+            got=f"{count} places along each of {len(options.x)} columns",
             needed=f"at most {MAX_PLACES:,} places in all",
             repair="Pass a smaller --grid, or --predict-at with a file.",
         )
-    if wishes.predictions is None and (wishes.predict_at is not None or wishes.grid is not None):
+    if options.predictions is None and (options.predict_at is not None or options.grid is not None):
         raise RegardError(
             "predictions",
             got="no file, but places to predict at",
             needed="a file to write them into",
             repair="Add --predictions out.csv.",
         )
-    bandwidth_of(wishes.bandwidth, len(wishes.x))
-    if not 0 < wishes.level < 1:
+    bandwidth_of(options.bandwidth, len(options.x))
+    if not 0 < options.level < 1:
         raise RegardError(
-            "level", got=f"{wishes.level:g}", needed="a number between 0 and 1", repair="Pass --level 0.95."
+            "level", got=f"{options.level:g}", needed="a number between 0 and 1", repair="Pass --level 0.95."
         )
-    if wishes.variance not in ("local", "global"):
+    if options.variance not in ("local", "global"):
         raise RegardError(
             "variance",
-            got=f"{wishes.variance!r:.60}",
+            got=f"{options.variance!r:.60}",
             needed="local or global",
             repair="Pass --variance global where the noise is the same everywhere.",
         )
-    for argument, path in (("out", wishes.out), ("predictions", wishes.predictions)):
+    for argument, path in (("out", options.out), ("predictions", options.predictions)):
         if path is not None and (path.is_dir() or not path.parent.is_dir()):
             raise RegardError(
                 argument,
@@ -126,16 +126,16 @@ def check_options(wishes: RegressOptions) -> None:
             )
 
 
-def read_queries(wishes: RegressOptions) -> np.ndarray | None:
+def read_queries(options: RegressOptions) -> np.ndarray | None:
     """(places, dim): the rows of the other file, where one was named."""
-    if wishes.predict_at is None:
+    if options.predict_at is None:
         return None
-    wanted = [("x", name) for name in wishes.x]
-    found = read_columns("predict_at", wishes.predict_at, wanted, drop_missing=wishes.drop_missing).numbers
+    wanted = [("x", name) for name in options.x]
+    found = read_columns("predict_at", options.predict_at, wanted, drop_missing=options.drop_missing).numbers
     if not len(found):
         raise RegardError(
             "predict_at",
-            got=f"no row of numbers in {wishes.predict_at.name}",
+            got=f"no row of numbers in {options.predict_at.name}",
             needed="at least one place to predict at",
             repair="Check that the file was written to the end.",
         )
@@ -155,7 +155,7 @@ def axes_over(x: np.ndarray, count: int) -> list[np.ndarray]:
 
 @dataclass(frozen=True)
 class RegressionReport:
-    """model: the fitted NadarayaWatson. x: (rows, dim). y: (rows,). dropped: lines left out. notes: its warnings.
+    """model: the report NadarayaWatson. x: (rows, dim). y: (rows,). dropped: lines left out. notes: its warnings.
 
     left_out_error: the mean squared error of predicting each row from the others. alone: rows with no other in their
     window. r2, left_out_r2: the share of the variance of y that is explained, with the row itself and without it.
@@ -172,15 +172,15 @@ class RegressionReport:
     left_out_r2: float
 
 
-def fit_file(wishes: RegressOptions) -> RegressionReport:
+def fit_file(options: RegressOptions) -> RegressionReport:
     """Read the columns, check that they can be regressed, and fit."""
-    columns = read_columns("file", wishes.file, wishes.wanted, drop_missing=wishes.drop_missing)
-    dim = len(wishes.x)
+    columns = read_columns("file", options.file, options.wanted, drop_missing=options.drop_missing)
+    dim = len(options.x)
     x, y = columns.numbers[:, :dim], columns.numbers[:, dim]
-    weight = columns.numbers[:, dim + 1] if wishes.weights is not None else None
-    _check(wishes, x, weight)
+    weight = columns.numbers[:, dim + 1] if options.weights is not None else None
+    _check(options, x, weight)
     estimator = _estimator()
-    model = estimator(wishes.kernel, bandwidth_of(wishes.bandwidth, dim), degree=wishes.degree, empty=wishes.empty)
+    model = estimator(options.kernel, bandwidth_of(options.bandwidth, dim), degree=options.degree, empty=options.empty)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model.fit(x, y, sample_weight=weight)
@@ -202,11 +202,11 @@ def _share(error: float, spread: float) -> float:
     return 1 - error / spread if spread > 0 else float("nan")
 
 
-def _check(wishes: RegressOptions, x: np.ndarray, weight: np.ndarray | None) -> None:
+def _check(options: RegressOptions, x: np.ndarray, weight: np.ndarray | None) -> None:
     if len(x) < 2:
         raise RegardError(
             "file",
-            got=f"{len(x)} row{'' if len(x) == 1 else 's'} of numbers in {wishes.file.name}",
+            got=f"{len(x)} row{'' if len(x) == 1 else 's'} of numbers in {options.file.name}",
             needed="at least two, to see how y changes with x",
             repair="Check that the file was written to the end.",
         )
@@ -218,7 +218,7 @@ def _check(wishes: RegressOptions, x: np.ndarray, weight: np.ndarray | None) -> 
             repair="A weight counts repetitions of its row; 0 leaves the row out.",
         )
     counted = x if weight is None else x[weight > 0]
-    for name, column in zip(wishes.x, counted.T, strict=True):
+    for name, column in zip(options.x, counted.T, strict=True):
         if column.min() == column.max():
             raise RegardError(
                 "x",
@@ -241,23 +241,23 @@ def _estimator():
     return NadarayaWatson
 
 
-def format_table(wishes: RegressOptions, fitted: RegressionReport) -> str:
+def format_table(options: RegressOptions, report: RegressionReport) -> str:
     """One line for each thing that a reader asks of a regression."""
-    model = fitted.model
-    rows = f"{len(fitted.y)}"
-    if fitted.dropped:
-        rows += f", and {fitted.dropped} left out since a number was missing"
+    model = report.model
+    rows = f"{len(report.y)}"
+    if report.dropped:
+        rows += f", and {report.dropped} left out since a number was missing"
     lines = [
-        ("regression", f"{wishes.y} on {', '.join(wishes.x)}, local {'lines' if wishes.degree else 'means'}"),
+        ("regression", f"{options.y} on {', '.join(options.x)}, local {'lines' if options.degree else 'means'}"),
         ("rows", rows),
-        ("kernel", wishes.kernel),
+        ("kernel", options.kernel),
         ("bandwidth", _width(model.bandwidth_)),
-        ("criterion", _criterion(wishes, fitted)),
+        ("criterion", _criterion(options, report)),
         ("effective degrees of freedom", f"{model.effective_degrees_of_freedom_:.2f}"),
         ("AICc", f"{model.aicc_:.5g}"),
-        ("leave-one-out error", f"{fitted.left_out_error:.6g} (mean squared)"),
-        ("R²", f"{fitted.r2:.4f} of the rows themselves, {fitted.left_out_r2:.4f} left out one by one"),
-        ("rows alone in their window", f"{fitted.alone}"),
+        ("leave-one-out error", f"{report.left_out_error:.6g} (mean squared)"),
+        ("R²", f"{report.r2:.4f} of the rows themselves, {report.left_out_r2:.4f} left out one by one"),
+        ("rows alone in their window", f"{report.alone}"),
     ]
     return "\n".join(f"{name:<30}{finding}" for name, finding in lines)
 
@@ -269,10 +269,10 @@ def _width(width: object) -> str:
     return f"to the nearest {getattr(width, 'k', width)} rows, at each place anew"
 
 
-def _criterion(wishes: RegressOptions, fitted: RegressionReport) -> str:
-    if fitted.model.criterion_ is None:
-        return f"none: the bandwidth was {'a rule' if wishes.bandwidth.isalpha() else 'given'}"
-    return f"{wishes.bandwidth.rpartition(':')[2]}, {fitted.model.criterion_:.6g} at this bandwidth"
+def _criterion(options: RegressOptions, report: RegressionReport) -> str:
+    if report.model.criterion_ is None:
+        return f"none: the bandwidth was {'a rule' if options.bandwidth.isalpha() else 'given'}"
+    return f"{options.bandwidth.rpartition(':')[2]}, {report.model.criterion_:.6g} at this bandwidth"
 
 
 class Predictions(NamedTuple):
@@ -283,7 +283,7 @@ class Predictions(NamedTuple):
     notes: tuple[str, ...]
 
 
-def predict(wishes: RegressOptions, fitted: RegressionReport, elsewhere: np.ndarray | None) -> Predictions:
+def predict(options: RegressOptions, report: RegressionReport, elsewhere: np.ndarray | None) -> Predictions:
     """Predict at the places of another file, on a grid, or at the rows of the data.
 
     elsewhere: (places, dim), or None.
@@ -291,22 +291,22 @@ def predict(wishes: RegressOptions, fitted: RegressionReport, elsewhere: np.ndar
     if elsewhere is not None:
         places = elsewhere
     else:
-        places = fitted.x if wishes.grid is None else grid_over(fitted.x, wishes.grid)
+        places = report.x if options.grid is None else grid_over(report.x, options.grid)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        band = fitted.model.confidence_band(places, wishes.level, wishes.variance)
-        log_mass = fitted.model.log_mass(places)
+        band = report.model.confidence_band(places, options.level, options.variance)
+        log_mass = report.model.log_mass(places)
     return Predictions(places, (*band, log_mass), tuple(str(warning.message) for warning in caught))
 
 
-def write_predictions(wishes: RegressOptions, fitted: RegressionReport, predicted: Predictions) -> None:
+def write_predictions(options: RegressOptions, report: RegressionReport, predicted: Predictions) -> None:
     """Write the file; at the rows of the data it holds the observations too."""
-    assert wishes.predictions is not None
-    observed = wishes.predict_at is None and wishes.grid is None
-    header = [*wishes.x, *([wishes.y] if observed else []), *_names(wishes)]
-    columns = [*predicted.places.T, *([fitted.y] if observed else []), *predicted.answers]
+    assert options.predictions is not None
+    observed = options.predict_at is None and options.grid is None
+    header = [*options.x, *([options.y] if observed else []), *_names(options)]
+    columns = [*predicted.places.T, *([report.y] if observed else []), *predicted.answers]
     try:
-        with wishes.predictions.open("w", newline="", encoding="utf-8") as file:
+        with options.predictions.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow(header)
             # Python's floats write the shortest text that reads back as the same number.
@@ -314,15 +314,15 @@ def write_predictions(wishes: RegressOptions, fitted: RegressionReport, predicte
     except OSError as refusal:
         raise RegardError(
             "predictions",
-            got=f"{wishes.predictions} ({refusal.strerror})",
+            got=f"{options.predictions} ({refusal.strerror})",
             needed="a file that can be written",
             repair="Choose another path.",
         ) from None
 
 
-def _names(wishes: RegressOptions) -> list[str]:
-    share = f"{100 * wishes.level:g}%"
-    return [f"predicted {wishes.y}", f"lower {share}", f"upper {share}", "standard error", "log mass"]
+def _names(options: RegressOptions) -> list[str]:
+    share = f"{100 * options.level:g}%"
+    return [f"predicted {options.y}", f"lower {share}", f"upper {share}", "standard error", "log mass"]
 
 
 PLACES = 401
@@ -331,46 +331,46 @@ PLACES_OF_MAP = 81
 MOST_POINTS = 2000
 
 
-def draw(wishes: RegressOptions, fitted: RegressionReport) -> Figure:
+def draw(options: RegressOptions, report: RegressionReport) -> Figure:
     """A figure of one panel, for one or two columns x."""
     figure, (ax,) = plots.canvas(5.6, 3.9)
-    shown = _sample(len(fitted.y))
+    shown = _sample(len(report.y))
     with plots.house_style(), warnings.catch_warnings(action="ignore"):  # a gap in the curve speaks for itself
-        (_curve if fitted.x.shape[1] == 1 else _map)(wishes, fitted, shown, ax)
-        ax.set_title(f"{wishes.kernel.removesuffix('_kernel')} kernel, {_title_width(wishes, fitted)}")
-        if len(shown) < len(fitted.y):
-            note = f"{len(shown)} of {len(fitted.y)} samples are drawn"
+        (_curve if report.x.shape[1] == 1 else _map)(options, report, shown, ax)
+        ax.set_title(f"{options.kernel.removesuffix('_kernel')} kernel, {_title_width(options, report)}")
+        if len(shown) < len(report.y):
+            note = f"{len(shown)} of {len(report.y)} samples are drawn"
             ax.annotate(note, (1, 1.02), xycoords="axes fraction", ha="right", fontsize=8)
     return figure
 
 
-def _curve(wishes: RegressOptions, fitted: RegressionReport, shown: np.ndarray, ax: Axes) -> None:
-    (places,) = axes_over(fitted.x, PLACES)
-    found = fitted.model.confidence_band(places[:, None], wishes.level, wishes.variance)
-    plots.curves(places, {"fit": found.mean}, points=(fitted.x[shown, 0], fitted.y[shown]), ax=ax)
-    label = f"{100 * wishes.level:g}% band of the estimator's mean,\nnot of the true curve"
+def _curve(options: RegressOptions, report: RegressionReport, shown: np.ndarray, ax: Axes) -> None:
+    (places,) = axes_over(report.x, PLACES)
+    found = report.model.confidence_band(places[:, None], options.level, options.variance)
+    plots.curves(places, {"fit": found.mean}, points=(report.x[shown, 0], report.y[shown]), ax=ax)
+    label = f"{100 * options.level:g}% band of the estimator's mean,\nnot of the true curve"
     plots.band(places, found.lower, found.upper, label=label, ax=ax)
-    ax.set(xlabel=wishes.x[0], ylabel=wishes.y)
+    ax.set(xlabel=options.x[0], ylabel=options.y)
     set_as_words(ax.xaxis.label, ax.yaxis.label)
     ax.figure.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=3)
 
 
-def _map(wishes: RegressOptions, fitted: RegressionReport, shown: np.ndarray, ax: Axes) -> None:
-    across, up = axes_over(fitted.x, PLACES_OF_MAP)
+def _map(options: RegressOptions, report: RegressionReport, shown: np.ndarray, ax: Axes) -> None:
+    across, up = axes_over(report.x, PLACES_OF_MAP)
     table = np.stack(np.meshgrid(across, up), -1)
-    heights = fitted.model.predict(table.reshape(-1, 2)).reshape(table.shape[:2])
-    points = (*fitted.x[shown].T, fitted.y[shown])
-    plots.height_map(across, up, heights, points=points, label=f"{wishes.y}: map fitted, dots observed", ax=ax)
-    ax.set(xlabel=wishes.x[0], ylabel=wishes.x[1])
+    heights = report.model.predict(table.reshape(-1, 2)).reshape(table.shape[:2])
+    points = (*report.x[shown].T, report.y[shown])
+    plots.height_map(across, up, heights, points=points, label=f"{options.y}: map report, dots observed", ax=ax)
+    ax.set(xlabel=options.x[0], ylabel=options.x[1])
     set_as_words(ax.xaxis.label, ax.yaxis.label)
 
 
-def _title_width(wishes: RegressOptions, fitted: RegressionReport) -> str:
-    width = fitted.model.bandwidth_
+def _title_width(options: RegressOptions, report: RegressionReport) -> str:
+    width = report.model.bandwidth_
     if not isinstance(width, float | np.ndarray):
         return f"nearest {width.k} rows"
     numbers = " and ".join(f"{number:.3g}" for number in np.atleast_1d(width).tolist())
-    chosen = f" by {wishes.bandwidth}" if wishes.bandwidth.isalpha() else ""
+    chosen = f" by {options.bandwidth}" if options.bandwidth.isalpha() else ""
     return f"bandwidth {numbers}{chosen}"
 
 
@@ -384,37 +384,39 @@ def _sample(rows: int) -> np.ndarray:
 DRAWN = (1, 2)
 
 
-def run(asked: RegressOptions) -> RegressionReport:
-    """Fit a file, write what was asked for, print its table; what is wrong is refused before anything is written.
+def run(options: RegressOptions) -> RegressionReport:
+    """Fit a file, write what was options for, print its table; what is wrong is refused before anything is written.
 
     Files are written before the table is printed: a closed pipe must not lose them.
     """
-    check_options(asked)
-    if asked.out is not None:
-        plots.check_format(asked.out)
-    elsewhere = read_queries(asked)
-    fitted = fit_file(asked)
-    said = [format_table(asked, fitted), *(f"note: {note}" for note in fitted.notes)]
+    check_options(options)
+    if options.out is not None:
+        plots.check_format(options.out)
+    elsewhere = read_queries(options)
+    report = fit_file(options)
+    said = [format_table(options, report), *(f"note: {note}" for note in report.notes)]
     # Both may refuse a confidence band, so they are computed before anything is written or printed.
-    predicted = None if asked.predictions is None else predict(asked, fitted, elsewhere)
-    figure = None if asked.out is None or len(asked.x) not in DRAWN else draw(asked, fitted)
+    predicted = None if options.predictions is None else predict(options, report, elsewhere)
+    figure = None if options.out is None or len(options.x) not in DRAWN else draw(options, report)
     try:
-        if asked.out is not None:
-            said.append(_save(asked, figure))
+        if options.out is not None:
+            said.append(_save(options, figure))
         if predicted is not None:
-            write_predictions(asked, fitted, predicted)
+            write_predictions(options, report, predicted)
             said += [f"note: {note}" for note in predicted.notes]
-            said.append(f"wrote {asked.predictions}, {len(predicted.places)} rows")
+            said.append(f"wrote {options.predictions}, {len(predicted.places)} rows")
     finally:
         print("\n".join(said))
-    return fitted
+    return report
 
 
-def _save(asked: RegressOptions, figure: Figure | None) -> str:
-    out = asked.out
+def _save(options: RegressOptions, figure: Figure | None) -> str:
+    out = options.out
     assert out is not None
     if figure is None:
-        return f"no figure: a fit on {len(asked.x)} columns has no picture; predict along one of them with --predict-at"
+        return (
+            f"no figure: a fit on {len(options.x)} columns has no picture; predict along one of them with --predict-at"
+        )
     try:
         return f"wrote {plots.save_as(figure, out)}"
     except OSError as refusal:

@@ -1,4 +1,4 @@
-"""Compact kernels by boxes: what attend says of all pairs, in the order of the queries, edges and empties included."""
+"""Compact kernels by boxes give the sums of all pairs; blocks hold every point once and are compact."""
 
 import itertools
 from dataclasses import replace
@@ -9,6 +9,7 @@ from tests import bounds
 from tests.regression.sums.exact import Kernel, task_of
 
 from regard.regression.sums import all_pairs, boxes
+from regard.regression.sums.boxes import pack
 from regard.regression.sums.observations import Observations
 
 COMPACT = ["boxcar", "triangular", "epanechnikov", "biweight", "tricube", "cosine_kernel"]
@@ -140,3 +141,44 @@ def test_what_is_taken_and_what_is_not(monkeypatch, pooled_keys):
     monkeypatch.setattr(boxes, "MAX_SHARE", 0.25)
     boxes.pool(task_of(query, data, Kernel("boxcar", 5.0)))
     assert pooled_keys == [len(query) * len(data.key)], "a window that holds everything is pooled at once"
+
+
+def clusters(dim):
+    centres = 1000 * torch.rand(7, dim)
+    return torch.cat([centre + torch.randn(97, dim) for centre in centres])
+
+
+@pytest.mark.parametrize("dim", [2, 3])
+@pytest.mark.parametrize("points", ["uniform", "clusters", "one place", "one"])
+def test_every_point_is_in_one_block_and_in_its_box(dim, points):
+    made = {
+        "uniform": lambda: torch.rand(1003, dim),
+        "clusters": lambda: clusters(dim),
+        "one place": lambda: torch.ones(150, dim),
+        "one": lambda: torch.rand(1, dim),
+    }[points]()
+    packed = pack(made, 16, torch.full((dim,), 0.1))
+    assert sorted(packed.order.tolist()) == list(range(len(made)))
+    assert len(packed.low) == len(packed.high) == -(-len(made) // 16)
+    for block, (low, high) in enumerate(zip(packed.low, packed.high, strict=True)):
+        members = made[packed.members(block)]
+        assert torch.equal(members.amin(0), low)
+        assert torch.equal(members.amax(0), high)
+
+
+@pytest.mark.parametrize("dim", [2, 3])
+def test_boxes_are_about_as_long_in_every_dimension_measured_in_widths(dim):
+    width = torch.tensor([1.0, 20.0, 0.3])[:dim]
+    packed = pack(torch.rand(20_000, dim) * 100 * width, 32, width)
+    lengths = ((packed.high - packed.low) / width).median(0).values
+    assert lengths.max() < 2 * lengths.min()
+    volume = (packed.high - packed.low).prod(-1).sum() / (100 * width).prod()
+    assert volume < 1.5, "boxes overlap, or are not filled"
+
+
+def test_a_point_far_away_does_not_make_the_other_boxes_long():
+    points = torch.rand(20_000, 2)
+    points[77] = torch.tensor([1e4, 0.5])
+    packed = pack(points, 32, torch.ones(2))
+    lengths = (packed.high - packed.low).median(0).values
+    assert lengths.max() < 4 * lengths.min()

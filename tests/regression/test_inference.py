@@ -1,10 +1,11 @@
-"""Bands are built from the hat matrix and residuals, in every way the variance is computed."""
+"""Confidence bands follow their formula and cover the mean of the estimator as often as they promise."""
 
 import numpy as np
 import pytest
 import torch
 from scipy.stats import norm
 from tests.refuses import refuses
+from tests.regression.coverage import constant_noise, growing_noise, measure
 from tests.regression.curves import KERNELS, wave
 
 from regard.regression import NadarayaWatson, inference
@@ -111,3 +112,16 @@ def test_a_band_of_lines_does_not_cost_all_pairs(monkeypatch):
     )
     NadarayaWatson(bandwidth=0.1, degree=1).fit(x, y).confidence_band(x[:10])
     assert sum(asked) < 30
+
+
+@pytest.mark.parametrize(
+    ("noise", "variance"), [(constant_noise, "local"), (constant_noise, "global"), (growing_noise, "local")]
+)
+def test_the_estimators_mean_is_covered(noise, variance):
+    found = measure(NadarayaWatson(bandwidth=0.3), simulations=60, noise=noise, variance=variance)
+    assert 0.93 <= found.of_mean <= 0.97
+
+
+def test_a_wide_band_is_not_one_for_the_curve():
+    found = measure(NadarayaWatson(bandwidth=0.6), simulations=30)
+    assert found.of_curve < 0.8 < 0.93 <= found.of_mean

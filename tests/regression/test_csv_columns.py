@@ -1,4 +1,4 @@
-"""Columns of a file: every usual way to write one is read, and everything wrong is said with its line."""
+"""Columns of a CSV file are read, or refused with what is wrong."""
 
 import tracemalloc
 
