@@ -215,7 +215,9 @@ def can_evaluate_many(smoother: Smoother, exclude: int) -> bool:
 def evaluate_many(smoother: Smoother, criterion: str, widths: Sequence[float]) -> list[Criterion | None]:
     """Return the criterion at each bandwidth, to the tolerance of a scan; None where that is not accurate enough."""
     binned = criterion == "loo" and smoother.degree == 0 and smoother.kernel == "gaussian"
-    found = dict(_evaluate_binned(smoother, widths)) if binned else {}
+    found: dict[float, Criterion | None] = {}
+    if binned:
+        found.update(_evaluate_binned(smoother, widths))
     left = [width for width in widths if width not in found]
     found.update(zip(left, _evaluate_copies(smoother, criterion, left), strict=True))
     return [found[width] for width in widths]

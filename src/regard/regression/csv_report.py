@@ -30,10 +30,21 @@ MAX_DIGITS = 18  # of k in nearest:k; every such number fits into int64
 
 @dataclass(frozen=True)
 class RegressOptions:
-    """The arguments of `regard regress`, as they were given.
+    """The arguments of `regard regress`.
 
-    x, y, weights: names of columns. bandwidth: as text, see `bandwidth_of`. predict_at: a file with the columns x.
-    grid: places along each x. predictions: where the predictions go. out: where the figure goes.
+    Attributes:
+        file: the CSV file.
+        x: names of columns to regress on.
+        y: name of the column to predict.
+        kernel, degree, empty: as in `NadarayaWatson`.
+        bandwidth: as text, see `bandwidth_of`.
+        weights: name of a column, or None.
+        level, variance: of the confidence band.
+        predict_at: a file with the columns x, or None.
+        grid: positions along each x, or None.
+        predictions: the file for predictions, or None.
+        out: the file for the figure, or None.
+        drop_missing: whether to leave out rows with a missing number.
     """
 
     file: Path
@@ -54,7 +65,7 @@ class RegressOptions:
 
     @property
     def wanted(self) -> list[tuple[str, str]]:
-        """Every column with the argument that options for it, x first, then y, then weights."""
+        """Every column with the argument that names it: x first, then y, then weights."""
         weights = [] if self.weights is None else [("weights", self.weights)]
         return [*(("x", name) for name in self.x), ("y", self.y), *weights]
 
@@ -155,10 +166,18 @@ def axes_over(x: np.ndarray, count: int) -> list[np.ndarray]:
 
 @dataclass(frozen=True)
 class RegressionReport:
-    """model: the report NadarayaWatson. x: (rows, dim). y: (rows,). dropped: lines left out. notes: its warnings.
+    """The fit of a file, with all that is reported about it.
 
-    left_out_error: the mean squared error of predicting each row from the others. alone: rows with no other in their
-    window. r2, left_out_r2: the share of the variance of y that is explained, with the row itself and without it.
+    Attributes:
+        model: the fitted NadarayaWatson.
+        x: (rows, dim).
+        y: (rows,).
+        dropped: the number of lines left out.
+        notes: the warnings of the fit.
+        left_out_error: the mean squared error of predicting each row from the others.
+        alone: the number of rows without any other in their window.
+        r2: the share of the variance of y that is explained.
+        left_out_r2: the same where each row is predicted from the others.
     """
 
     model: Any
@@ -360,7 +379,7 @@ def _map(options: RegressOptions, report: RegressionReport, shown: np.ndarray, a
     table = np.stack(np.meshgrid(across, up), -1)
     heights = report.model.predict(table.reshape(-1, 2)).reshape(table.shape[:2])
     points = (*report.x[shown].T, report.y[shown])
-    plots.height_map(across, up, heights, points=points, label=f"{options.y}: map report, dots observed", ax=ax)
+    plots.height_map(across, up, heights, points=points, label=f"{options.y}: map fitted, dots observed", ax=ax)
     ax.set(xlabel=options.x[0], ylabel=options.x[1])
     set_as_words(ax.xaxis.label, ax.yaxis.label)
 
@@ -385,7 +404,7 @@ DRAWN = (1, 2)
 
 
 def run(options: RegressOptions) -> RegressionReport:
-    """Fit a file, write what was options for, print its table; what is wrong is refused before anything is written.
+    """Fit a file, write the files of the options, print the table; refusals come before anything is written.
 
     Files are written before the table is printed: a closed pipe must not lose them.
     """

@@ -256,11 +256,12 @@ class DaskEvaluator(CriterionEvaluator):
         return few, share * self.share
 
     def _evaluate(self, position: float) -> tuple[float, int]:
-        drawn = replace(self.smoother, width=self._width(position))
+        width = self._width(position)
+        drawn = replace(self.smoother, width=width)
         data = drawn.data
         own = drawn.pool_left_out(0)
         log_mass = own.log_mass.double().numpy()
-        over_blocks = replace(self.over_blocks, width=drawn.width)
+        over_blocks = replace(self.over_blocks, width=width)
         others = over_blocks.pool_block(QueryBlock(data.key.numpy(), log_mass))
         pooled = dask_arrays.merge_pools([PartialPool(own.mean.numpy(), log_mass), others])
         isolated = np.isneginf(pooled.log_mass)

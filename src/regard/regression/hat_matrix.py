@@ -261,18 +261,18 @@ def _weights(task: PoolTask, block: KeyBlock, row: Tensor | None) -> Tensor:
             # Weights count repetitions: one copy of the row is left out, the others remain.
             remaining = weight - weight.clamp(max=1)
             left_out = left_out & (remaining == 0)
-            bias = torch.where(block.row == row.unsqueeze(-1), torch.where(remaining > 0, remaining, 1.0).log(), bias)
+            log_remaining = torch.where(remaining > 0, remaining, 1.0).log()
+            bias = torch.where(block.row == row.unsqueeze(-1), log_remaining, weight.log())
         hidden = left_out if hidden is None else hidden | left_out
     query, key, value, width = task.query, data.key, data.value, task.width
     if block.row.ndim == 2:
         # A table: each query is a batch of its own.
-        query, key, value = query.unsqueeze(1), key, value
+        query = query.unsqueeze(1)
         hidden, bias = (None if part is None else part.unsqueeze(1) for part in (hidden, bias))
         width = width.unsqueeze(1) if isinstance(width, Tensor) and task.has_width_per_query else width
-        score = as_score(task.kernel, width)
-    else:
-        bias = bias.unsqueeze(0) if bias is not None and bias.ndim == 1 else bias
-        score = as_score(task.kernel, width)
+    elif bias is not None and bias.ndim == 1:
+        bias = bias.unsqueeze(0)
+    score = as_score(task.kernel, width)
     mask = None if hidden is None else Mask.drop(hidden)
     weights = inspect(query, key, value, score=score, mask=mask, bias=bias).weights().to(value.dtype)
     return weights.squeeze(1) if block.row.ndim == 2 else weights

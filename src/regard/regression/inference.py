@@ -201,12 +201,13 @@ def derivative(smoother: Smoother, query: Tensor) -> tuple[Tensor, Tensor]:
 
 def _derivative_of_gaussian(smoother: Smoother, query: Tensor) -> tuple[Tensor, Tensor]:
     """Return it from moments: log f has the derivative (k - q) / width^2, so it is a covariance of keys and values."""
+    value = smoother.data.value
     pooled = pool(smoother.task(query)._replace(moments=True, tolerance=None))
     assert pooled.moments is not None
     first, _, cross = pooled.moments
     width = torch.as_tensor(smoother.width, dtype=first.dtype, device=first.device)
     slope = (cross - first.unsqueeze(-1) * pooled.mean.unsqueeze(-2)) / width.square().reshape(-1, 1)
-    slope = slope.to(smoother.data.value.dtype)
+    slope = slope.to(value.dtype)
     _, accurate = hat_matrix.covariance_inverse(pooled.moments)
     rows = (~accurate & pooled.log_mass.isfinite()).nonzero().flatten()
     if len(rows):
@@ -216,10 +217,10 @@ def _derivative_of_gaussian(smoother: Smoother, query: Tensor) -> tuple[Tensor, 
 
 def _derivative_by_pairs(smoother: Smoother, query: Tensor) -> tuple[Tensor, Tensor]:
     """Return it by differentiating the estimate."""
-    task, outputs = smoother.task(query.detach()), smoother.outputs
+    value, outputs = smoother.data.value, smoother.outputs
+    task = smoother.task(query.detach())
     score = as_score(task.kernel, task.width)
-    slope = smoother.data.value.new_zeros(*query.shape, outputs)
-    log_mass = smoother.data.value.new_zeros(len(query))
+    slope, log_mass = value.new_zeros(*query.shape, outputs), value.new_zeros(len(query))
     for some, block in nearby_keys(task):
         data, bias, mask = block.data, None if block.data.weight is None else block.data.weight.log(), None
         with torch.enable_grad():

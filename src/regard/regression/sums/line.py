@@ -5,6 +5,7 @@ These are summed pair by pair in the log domain, over the keys that can contribu
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -19,6 +20,10 @@ PAIRS = 2**18
 
 Width = float | Tensor
 """One number, or (queries,) float64 in the order of the queries."""
+
+
+LogKernel = Callable[[Tensor, Tensor, Tensor, Width], Tensor]
+"""log f of key, query, reference and width, as `LineMethod.log_kernel` returns it."""
 
 
 class SortedQueries(NamedTuple):
@@ -152,7 +157,9 @@ class KeyRanges(NamedTuple):
 
     def take(self, which: Tensor) -> "KeyRanges":
         """Return a part of them."""
-        return KeyRanges(*(None if part is None else part[which] for part in self))
+        log_reference = None if self.log_reference is None else self.log_reference[which]
+        rows, first, after, reference = (part[which] for part in (self.rows, self.first, self.after, self.reference))
+        return KeyRanges(rows, first, after, reference, log_reference)
 
 
 class LineMethod(Protocol):
@@ -215,7 +222,7 @@ def sum_pairs(
     queries: SortedQueries,
     data: SortedData,
     width: Width,
-    log_kernel: "LogKernel",
+    log_kernel: LogKernel,
 ) -> None:
     """Overwrite the sums of these rows by exact ones, pair by pair in the log domain."""
     size = ranges.after - ranges.first
@@ -228,14 +235,6 @@ def sum_pairs(
             part = ranges.take(which)
             found, scale = _sum_table(part, longest, queries, data, width, log_kernel, len(sums.sums))
             sums.overwrite(part.rows, found, scale if part.log_reference is None else scale + part.log_reference)
-
-
-class LogKernel(Protocol):
-    """log f, as `LineMethod.log_kernel` returns it."""
-
-    def __call__(self, key: Tensor, query: Tensor, reference: Tensor, width: Width) -> Tensor:
-        """Return log f of each pair."""
-        ...
 
 
 def _sum_table(

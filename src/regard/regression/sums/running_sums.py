@@ -342,7 +342,7 @@ def _interpolated(kernel: Kernel) -> tuple[float, ...]:
 
     chebyshev = np.polynomial.Chebyshev.interpolate(values, MAX_DEGREE).trim(INTERPOLATION_ERROR)
     mapped = np.polynomial.Chebyshev(chebyshev.coef, domain=[0, 1])
-    return tuple(mapped.convert(kind=np.polynomial.Polynomial, domain=[-1, 1]).coef.tolist())
+    return tuple(map(float, mapped.convert(kind=np.polynomial.Polynomial, domain=[-1, 1]).coef.real))
 
 
 @functools.cache
