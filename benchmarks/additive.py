@@ -11,7 +11,7 @@ from torch import Tensor
 import regard
 from benchmarks.measure import compare, relative_error
 from regard.backends.triton.additive import MIN_LIFT_WORK
-from regard.translation.lab.live_memory import peak_bytes
+from regard.experiments.costs import peak_bytes
 
 # batch, tokens, hidden, value_dim
 SIZES = {

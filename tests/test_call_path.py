@@ -2,16 +2,21 @@
 
 import sys
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from tests.translation.examples import make_batch, make_model
+from tests.translation.models import random_model, save_model
+from tests.translation.toy_trainings import make_corpus, make_recipe
 
 import regard
 from regard import Mask, MultiHeadAttention, attend, inspect
 from regard.regression import NadarayaWatson
 from regard.scores import Additive
+from regard.translation import Trainer, train
 
 PACKAGE = str(Path(regard.__file__).parent)
 
@@ -32,6 +37,35 @@ def files_entered(call: Callable[[], object]) -> set[str]:
     finally:
         sys.setprofile(None)
     return entered
+
+
+def test_translate_enters_few_files_of_its_packages(tmp_path, capsys):
+    """The files of `translation` and `cli`; the operator and the pictures have rows of their own."""
+    from regard.cli.app import run
+
+    folder = str(save_model(tmp_path / "model", random_model()))
+    words = ["translate", folder, "ab cd", "--alignment", "svg", "--alignment-out", str(tmp_path / "look.svg")]
+    entered = files_entered(lambda: run(words))
+    own = {path for path in entered if path.startswith(("/translation/", "/cli/"))}
+    assert len(own) <= 14, sorted(own)
+
+
+def translation_calls(folder: Path) -> dict[str, Callable[[], object]]:
+    """The calls of a translation model by name."""
+    model, (source, lengths, previous, _) = make_model(dtype=torch.float32), make_batch()
+    trainer, numbers = Trainer(make_recipe(epochs=9), make_corpus()), count()
+    return {
+        "model": lambda: model(source, lengths, previous),
+        "updates of an epoch": lambda: list(trainer.updates()),
+        "train": lambda: train(make_recipe(epochs=1), make_corpus(), folder / str(next(numbers))),
+    }
+
+
+@pytest.mark.parametrize(("name", "most"), [("model", 2), ("updates of an epoch", 6), ("train", 19)])
+def test_training_enters_few_files_of_translation(name, most, tmp_path):
+    entered = files_entered(translation_calls(tmp_path)[name])
+    own = {path for path in entered if path.startswith("/translation/")}
+    assert len(own) <= most, sorted(own)
 
 
 def calls() -> dict[str, Callable[[], object]]:

@@ -19,19 +19,14 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-import torch
-
 from benchmarks.measure import machine
 from benchmarks.translation.multi30k import TEST, read
 from regard.translation import Translator
-from regard.translation.folder import Loaded
-from regard.translation.model import Architecture, EncoderDecoder
-from regard.translation.training import Recipe
-from regard.translation.training.batches import make_batch
-from regard.translation.training.corpus import learn_vocabularies
-from regard.translation.training.optimiser import make_optimiser
-from regard.translation.training.tokens import TrainingTokens
-from regard.translation.training.update import Update
+from regard.translation.batching import make_batch
+from regard.translation.dataset import Corpus
+from regard.translation.model import Architecture
+from regard.translation.recipe import Recipe
+from regard.translation.training import Trainer
 
 RESULT = Path(__file__).parents[1] / "results" / "translation-joeynmt.json"
 PEER = Path(__file__).with_name("peer_joeynmt.py")
@@ -47,31 +42,26 @@ class Ours:
     def __init__(self, options: argparse.Namespace) -> None:
         pairs = read(options.data, "train", "de")
         recipe = Recipe(Architecture(joint=True, tied=True)).with_flags({"batch_tokens": BATCH_TOKENS})
-        vocabulary, _ = learn_vocabularies(recipe, pairs)
-        torch.manual_seed(0)
-        self.model = EncoderDecoder(recipe.model, len(vocabulary), len(vocabulary))
-        self.update = Update(self.model, make_optimiser(self.model, recipe.training), recipe.training)
-        self.epoch = TrainingTokens(pairs, vocabulary, vocabulary, recipe, 1).epoch(0)
+        self.trainer = Trainer(recipe, Corpus("multi30k", pairs, pairs[:1]))
+        self.epoch = self.trainer.batches.epoch(0)
         self.place = 0
-        self.translator = Translator([Loaded(self.model, vocabulary, vocabulary, {})])
+        self.translator = Translator([self.trainer.snapshot()])
         self.sources = [pair.source for pair in read(options.data, TEST, "de")[: options.sentences]]
 
     def train(self, seconds: float) -> tuple[float, float]:
         """Real target tokens a second, the median over steps; and real tokens a step."""
-        self.model.train()
         rates, sizes, end = [], [], time.perf_counter() + seconds
         while time.perf_counter() < end or len(rates) <= WARM_UP:
             planned = self.epoch.plans[self.place]
             self.place += 1
             begun = time.perf_counter()
-            self.update(make_batch(planned, self.epoch.sources, self.epoch.targets))
+            self.trainer.update(make_batch(planned, self.epoch.sources, self.epoch.targets))
             rates.append(planned.tokens / (time.perf_counter() - begun))
             sizes.append(planned.tokens)
         return statistics.median(rates[WARM_UP:]), statistics.mean(sizes)
 
     def search(self, batch_size: int) -> tuple[float, float]:
         """Sentences and tokens a second of beam 5, from text to text."""
-        self.model.eval()
         lengths = {"shortest": TOKENS + 1, "longest": TOKENS}  # END is refused to the last
         begun = time.perf_counter()
         said = self.translator.translate(self.sources, beams=5, batch_size=batch_size, **lengths)

@@ -19,10 +19,11 @@ from pathlib import Path
 
 from benchmarks.measure import machine
 from regard.translation import Translator
+from regard.translation.dataset import Corpus, Pair, read_parallel
 from regard.translation.evaluation import evaluate
-from regard.translation.pairs import Pair, read_parallel
-from regard.translation.training import Corpus, Recipe, train
-from regard.translation.training.events import Event
+from regard.translation.monitoring import Event
+from regard.translation.recipe import Recipe
+from regard.translation.training import train
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "multi30k.toml"
 RESULT = Path(__file__).parents[1] / "results" / "multi30k.json"
@@ -49,11 +50,11 @@ def run(options: argparse.Namespace) -> None:
         recipe = recipe.with_flags({"epochs": options.epochs, "validate_from": 1})
     begun = time.perf_counter()
 
-    def listen(event: Event) -> None:
+    def show(event: Event) -> None:
         if not hasattr(event, "speed"):
             print(name, f"{time.perf_counter() - begun:.0f} s", str(event)[:260], flush=True)
 
-    ended = train(recipe, corpus, options.work / name, device=options.device, listen=listen)
+    ended = train(recipe, corpus, options.work / name, device=options.device, on_event=show)
     seconds = time.perf_counter() - begun
     translator = Translator.load(options.work / name, device=options.device)
     settings = {"tokenize": "none", "batch_size": 250}

@@ -16,21 +16,19 @@ import torch
 from benchmarks.measure import machine
 from benchmarks.translation.multi30k import read
 from benchmarks.translation.plain_loop import PlainEncoderDecoder
-from regard.translation.model import Architecture, EncoderDecoder
-from regard.translation.training import Recipe
-from regard.translation.training.batches import Batch, make_batch
-from regard.translation.training.corpus import learn_vocabularies
-from regard.translation.training.graphed import GraphedUpdate
-from regard.translation.training.optimiser import make_optimiser
-from regard.translation.training.tokens import TrainingTokens
-from regard.translation.training.update import Update
+from regard.translation.batching import Batch, make_batch
+from regard.translation.dataset import Corpus
+from regard.translation.model import Architecture
+from regard.translation.model_folder import TrainedModel
+from regard.translation.recipe import Recipe
+from regard.translation.training import Trainer
 
 TURNS = 7
 
 
-def batches(tokens: TrainingTokens, count: int) -> list[Batch]:
-    epoch = tokens.epoch(0)
-    return [make_batch(planned, epoch.sources, epoch.targets) for planned in epoch.plans[:count]]
+def batches(trainer: Trainer, count: int) -> list[Batch]:
+    epoch = trainer.batches.epoch(0)
+    return [make_batch(plan, epoch.sources, epoch.targets) for plan in epoch.plans[:count]]
 
 
 def tokens_per_second(update: Callable[[Batch], None], work: list[Batch], device: torch.device) -> float:
@@ -44,26 +42,25 @@ def tokens_per_second(update: Callable[[Batch], None], work: list[Batch], device
 
 def compare(options: argparse.Namespace, batch_tokens: int) -> dict:
     device = torch.device(options.device)
-    recipe = Recipe(Architecture(joint=True, tied=True)).with_flags({"batch_tokens": batch_tokens})
+    on_gpu = device.type == "cuda"
+    flags = {"batch_tokens": batch_tokens, "precision": "tf32" if on_gpu else "float32"}
+    recipe = Recipe(Architecture(joint=True, tied=True)).with_flags(flags)
     pairs = read(options.data, "train", "de")
-    source, target = learn_vocabularies(recipe, pairs)
-    graphed = device.type == "cuda"
-    torch.manual_seed(0)
-    plain = PlainEncoderDecoder(len(source)).to(device)
-    ours = EncoderDecoder(recipe.model, len(source), len(target)).to(device)
-    plain_update = Update(plain, make_optimiser(plain, recipe.training), recipe.training)
-    eager = Update(ours, make_optimiser(ours, recipe.training), recipe.training)
-    fast = GraphedUpdate(eager) if graphed else eager
-    few, many = (12, 15) if graphed else (2, 2)
-    plain_work = batches(TrainingTokens(pairs, source, target, recipe, 1), few * (TURNS + 1))
-    fast_work = batches(TrainingTokens(pairs, source, target, recipe, 4 if graphed else 1), many * (TURNS + 1))
-    for batch in {(*batch.source.shape, batch.target.shape[1]): batch for batch in fast_work}.values():
-        fast(batch)
+    corpus = Corpus("multi30k", pairs, pairs[:1])
+    few, many = (12, 15) if on_gpu else (2, 2)
     rates: dict[str, list[float]] = {"plain": [], "regard": []}
-    for turn in range(TURNS + 1):
-        plain_part, fast_part = plain_work[turn * few :][:few], fast_work[turn * many :][:many]
-        rates["plain"].append(tokens_per_second(plain_update, plain_part, device))
-        rates["regard"].append(tokens_per_second(fast, fast_part, device))
+    with Trainer(recipe, corpus, device=device) as fast:
+        torch.manual_seed(0)
+        plain_model = PlainEncoderDecoder(len(fast.source_vocabulary))
+        init = TrainedModel(plain_model, fast.source_vocabulary, fast.target_vocabulary, {})
+        with Trainer(recipe, corpus, device=device, init=init, cuda_graphs=False) as plain:
+            plain_work, fast_work = batches(plain, few * (TURNS + 1)), batches(fast, many * (TURNS + 1))
+            for batch in {(*batch.source.shape, batch.target.shape[1]): batch for batch in fast_work}.values():
+                fast.update(batch)  # one CUDA graph for each shape
+            for turn in range(TURNS + 1):
+                plain_part, fast_part = plain_work[turn * few :][:few], fast_work[turn * many :][:many]
+                rates["plain"].append(tokens_per_second(plain.update, plain_part, device))
+                rates["regard"].append(tokens_per_second(fast.update, fast_part, device))
     medians = {name: statistics.median(values[1:]) for name, values in rates.items()}
     row = {
         "what": f"training, embedding 256, hidden 512, batches of {batch_tokens:,} tokens",
@@ -84,8 +81,6 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
-    if options.device == "cuda":
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     rows = [compare(options, size) for size in ((1024, 4096) if options.device == "cuda" else (1024,))]
     date = datetime.now(UTC).date().isoformat()
     kept = {"date": date, "machine": machine(options.device), "rows": rows}

@@ -550,7 +550,7 @@ def _formula_differences(
     record = inspect(query, key, value, score, backend="reference")
     pairs = [
         [[formula(one_query, one_key) for one_key in keys] for one_query in queries]
-        for queries, keys in zip(query.numpy(), key.numpy(), strict=True)
+        for queries, keys in zip(query.cpu().numpy(), key.cpu().numpy(), strict=True)
     ]
     scores = torch.tensor(pairs, dtype=torch.float64)
     log_mass = scores.logsumexp(-1)

@@ -8,6 +8,7 @@ import regard
 from regard.backends.blocked.additive import TANH_ERROR
 from regard.backends.triton import additive
 from regard.backends.triton.additive.lift import lift_of, smallest_rank
+from regard.scores.additive import LOGISTIC_ERROR
 from regard.testing import dispatch_log
 
 TOKENS = torch.randn(2, 7, 4)
@@ -26,7 +27,8 @@ def test_it_prints_one_line_for_each_thing_it_knows():
 
 
 @pytest.mark.parametrize(
-    ("backend", "units"), [("blocked", TANH_ERROR), ("reference", 1.0), ("triton", additive.EXACT_ERROR / EPS)]
+    ("backend", "units"),
+    [("blocked", TANH_ERROR), ("reference", LOGISTIC_ERROR), ("triton", additive.EXACT_ERROR / EPS)],
 )
 def test_it_states_the_bound_of_an_additive_score_for_each_tanh_and_for_the_sum(backend, units):
     score = regard.scores.Additive(4, 4, 8)

@@ -152,7 +152,15 @@ def arguments(score, mask="keep", dropout=0.0, requires_grad=True):
     if dropout:
         problem = problem._replace(seed=torch.tensor(3))
     tensors, constants = flatten(problem, (False, False))
-    return [x.detach().requires_grad_(requires_grad and x.is_floating_point()) for x in tensors], *constants
+    tensors = [x.detach().requires_grad_(requires_grad and x.is_floating_point()) for x in tensors]
+    return tensors, constants.text, constants.numbers, constants.sizes
+
+
+def test_constants_cannot_be_unpacked():
+    """torch.compile of torch 2.11 fails where an object is unpacked by a method `__iter__` written in Python."""
+    _, constants = flatten(problem_of(*tokens(2)))
+    with pytest.raises(TypeError, match="not iterable"):
+        iter(constants)
 
 
 @pytest.mark.parametrize(

@@ -120,12 +120,18 @@ def on_gpu(queries, keys, kind, dim=64):
 
 
 @pytest.mark.parametrize("kind", MIN_TRITON_ELEMENTS)
-def test_order_begins_with_triton_on_a_gpu_from_the_size_of_each_kind(kind):
+def test_order_begins_with_triton_on_a_gpu_and_in_training_from_the_size_of_each_kind(kind, monkeypatch):
     keys = MIN_TRITON_ELEMENTS[kind] // (64 * 512)
-    for need in ("output", "log_mass"):
-        assert dispatch.order(on_gpu(512, keys, kind), need)[0] == "triton"
-        assert "triton" not in dispatch.order(on_gpu(511, keys, kind), need)
-        assert dispatch.order(on_gpu(512, keys, kind), "weights") == ("reference",)
+    large, small = on_gpu(512, keys, kind), on_gpu(511, keys, kind)
+    for problem in (large, small):
+        with torch.no_grad():
+            assert [dispatch.order(problem, need)[0] for need in ("output", "log_mass")] == ["triton"] * 2
+        assert dispatch.order(problem, "weights") == ("reference",)
+    training = [problem._replace(value=problem.value.requires_grad_()) for problem in (large, small)]
+    assert ["triton" in dispatch.order(problem, "output") for problem in training] == [True, False]
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    with torch.no_grad():
+        assert ["triton" in dispatch.order(problem, "output") for problem in (large, small)] == [True, False]
 
 
 def test_order_never_has_triton_on_a_cpu():

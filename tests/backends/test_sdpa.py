@@ -311,6 +311,84 @@ def test_changes_to_a_matrix_of_the_caller_are_seen():
         torch.testing.assert_close(found, right)
 
 
+# --- Rows that a GPU's kernels cannot load -------------------------------------------------------------------------
+
+
+def strided(strides, offset=0, **options):
+    """Tokens (2, 3, 11, 8) with these strides of batch, heads and tokens."""
+    size = 1 + offset + sum(step * (count - 1) for step, count in zip(strides, (2, 3, 11), strict=True)) + 7
+    return torch.randn(size, **options).as_strided((2, 3, 11, 8), (*strides, 1), offset)
+
+
+UNALIGNED = {
+    "parts of wider rows": lambda **options: strided((297, 99, 9), **options),
+    "heads apart by 89": lambda **options: strided((267, 89, 8), **options),
+    "examples apart by 265": lambda **options: strided((265, 88, 8), **options),
+    "from the second number": lambda **options: strided((264, 88, 8), offset=1, **options),
+}
+ALIGNED = {
+    "contiguous": lambda **options: strided((264, 88, 8), **options),
+    "heads adjacent": lambda **options: strided((264, 8, 24), **options),
+    "parts of wider rows": lambda **options: strided((528, 176, 16), offset=8, **options),
+    "shared by heads": lambda **options: strided((88, 0, 8), **options),
+}
+HALF_AND_SINGLE = [torch.float32, torch.bfloat16, torch.float16]
+
+
+@pytest.fixture
+def received(monkeypatch):
+    """What scaled_dot_product_attention gets. On the meta device it computes the shape of its output."""
+    inputs = []
+    monkeypatch.setattr(
+        sdpa.functional,
+        "scaled_dot_product_attention",
+        lambda *given, **options: inputs.extend(given[:3]) or scaled_dot_product_attention(*given, **options),
+    )
+    return inputs
+
+
+@pytest.mark.parametrize("dtype", HALF_AND_SINGLE)
+@pytest.mark.parametrize("layout", UNALIGNED)
+def test_kernels_of_a_gpu_get_aligned_rows(layout, dtype, received):
+    tokens = [UNALIGNED[layout](dtype=dtype, device="meta") for _ in range(3)]
+    regard.attend(*tokens, backend="torch")
+    assert [x.stride() for x in received] == [(264, 88, 8, 1)] * 3
+    assert [x.storage_offset() for x in received] == [0] * 3
+
+
+@pytest.mark.parametrize("dtype", HALF_AND_SINGLE)
+@pytest.mark.parametrize("layout", ALIGNED)
+def test_aligned_rows_are_not_copied(layout, dtype, received):
+    tokens = [ALIGNED[layout](dtype=dtype, device="meta") for _ in range(3)]
+    regard.attend(*tokens, backend="torch")
+    assert all(found is given for found, given in zip(received, tokens, strict=True))
+
+
+def test_stride_of_an_axis_of_size_1_is_aligned_for_a_gpu(received):
+    tokens = [torch.randn(2, 11, 8, device="meta").as_strided((2, 1, 11, 8), (88, 99, 8, 1)) for _ in range(3)]
+    regard.attend(*tokens, backend="torch")
+    assert [x.stride() for x in received] == [(88, 88, 8, 1)] * 3
+
+
+def test_rows_of_a_size_that_is_not_aligned_are_not_copied(received):
+    tokens = [torch.randn(2, 3, 11, 6, device="meta") for _ in range(3)]
+    regard.attend(*tokens, backend="torch")
+    assert all(found is given for found, given in zip(received, tokens, strict=True))
+
+
+@pytest.mark.parametrize("dtype", HALF_AND_SINGLE)
+@pytest.mark.parametrize("layout", UNALIGNED)
+@pytest.mark.parametrize("mask", [None, Mask.causal(), Mask.lengths(torch.tensor([4, 11]))], ids=str)
+def test_unaligned_tokens_agree_with_the_reference(mask, layout, dtype):
+    tokens = [UNALIGNED[layout](dtype=dtype).requires_grad_() for _ in range(3)]
+    wide = [x.detach().double().requires_grad_() for x in tokens]
+    found = with_gradients(regard.attend(*tokens, mask=mask, backend="torch"), tokens)
+    own = with_gradients(regard.attend(*tokens, mask=mask, backend="reference"), tokens)
+    exact = with_gradients(regard.attend(*wide, mask=mask, backend="reference"), wide)
+    for what, *results in zip(("output", "query", "key", "value"), found, own, exact, strict=True):
+        bounds.assert_as_good(*results, what)
+
+
 # --- Padding -----------------------------------------------------------------------------------------------------
 
 ON_GPU = os.environ.get("REGARD_TEST_DEVICE") == "cuda"
@@ -493,6 +571,12 @@ def test_gradients_of_a_gaussian_score_are_those_of_the_reference(score, bias, m
 
     for found, exact in zip(gradients("torch"), gradients("reference"), strict=True):
         torch.testing.assert_close(found, exact)
+
+
+def test_gaussian_score_is_refused_where_the_norms_of_tokens_cannot_be_read():
+    tokens = [torch.empty(2, n, 8, device="meta") for n in (20, 30, 30)]
+    with refuses("backend", "torch refuses", "norms of tokens"):
+        regard.attend(*tokens, "gaussian", backend="torch")
 
 
 @pytest.mark.cpu

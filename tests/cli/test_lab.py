@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from regard.cli.app import run
-from regard.translation import lab
+from regard.experiments import run as experiments
 
 
 def test_hands_over_every_flag(tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr(lab, "run", lambda out, corpus, **options: asked.append((out, corpus, options)))
+    monkeypatch.setattr(experiments, "run", lambda out, corpus, **options: asked.append((out, corpus, options)))
     assert run(["lab"]) == 0
     given = ["--corpus", "dates", "--seeds", "2", "--quick", "--out", str(tmp_path), "--device", "cuda"]
     assert run(["lab", *given, "--workers", "4"]) == 0

@@ -8,11 +8,11 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress, TextColumn
 
-from regard.cli.progress import Bar, Lines, describe, progress
-from regard.translation.training.events import Advanced, EpochEnded, Started, Warned
+from regard.cli.progress import BarProgress, PlainProgress, describe, training_progress
+from regard.translation.monitoring import EpochEnded, Started, TrainingProgress, TrainingWarning
 
 STARTED = Started(
-    updates=100, done=0, parameters=1234567, pairs=2000, left_out=3, source_size=60, target_size=70, resumed_epoch=None
+    updates=100, done=0, parameters=1234567, pairs=2000, skipped=3, source_size=60, target_size=70, resumed_epoch=None
 )
 
 
@@ -22,11 +22,11 @@ def entry(epoch, **more):
 
 
 def test_lines(capsys):
-    lines = Lines()
-    for event in (STARTED, Advanced(1, 5, 100, 2.9, 350.0, 0.1), entry(1)):
+    lines = PlainProgress()
+    for event in (STARTED, TrainingProgress(1, 5, 100, 2.9, 350.0, 0.1), entry(1)):
         lines(event)
     lines(entry(2, bleu=12.345, exact=3.21, is_best=True))
-    lines(Warned("Mind the gap."))
+    lines(TrainingWarning("Mind the gap."))
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err.splitlines() == [
@@ -38,7 +38,7 @@ def test_lines(capsys):
 
 
 def test_a_resumed_training_says_where_it_is():
-    assert describe(replace(STARTED, resumed_epoch=4, left_out=0)).endswith("1,234,567 parameters; going on in epoch 4")
+    assert describe(replace(STARTED, resumed_epoch=4, skipped=0)).endswith("1,234,567 parameters; going on in epoch 4")
 
 
 def test_a_training_that_is_over_does_not_go_on():
@@ -49,19 +49,19 @@ def test_a_training_that_is_over_does_not_go_on():
 def test_the_bar_moves_with_loss_speed_and_the_last_validation():
     console = Console(file=io.StringIO(), force_terminal=True, width=120)
     with Progress(TextColumn("{task.description} {task.fields[facts]}"), console=console) as shown:
-        bar = Bar(shown)
-        bar(Warned("before it starts"))
+        bar = BarProgress(shown)
+        bar(TrainingWarning("before it starts"))
         bar(STARTED)
-        bar(Advanced(1, 5, 100, 2.9, 350.0, 0.1))
+        bar(TrainingProgress(1, 5, 100, 2.9, 350.0, 0.1))
         (task,) = shown.tasks
         assert (task.completed, task.total, task.description) == (5, 100, "epoch 1")
         assert task.fields["facts"] == "loss 2.900  350 tokens/s"
         bar(entry(1, bleu=12.345, exact=3.21))
         assert task.completed == 10
-        bar(Advanced(2, 15, 100, 2.0, 1350.0, 0.1))
+        bar(TrainingProgress(2, 15, 100, 2.0, 1350.0, 0.1))
         assert task.fields["facts"] == "loss 2.000  1,350 tokens/s  BLEU 12.3, exact 3.2%"
         bar(entry(2))
-        bar(Advanced(3, 25, 100, 1.0, 1350.0, 0.1))
+        bar(TrainingProgress(3, 25, 100, 1.0, 1350.0, 0.1))
         assert task.fields["facts"].endswith("BLEU 12.3, exact 3.2%")
 
 
@@ -74,9 +74,9 @@ def test_a_terminal_gets_the_bar_and_anything_else_lines(terminal, monkeypatch):
     monkeypatch.setattr(sys, "stderr", Screen())
     monkeypatch.delenv("FORCE_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
-    with progress() as listen:
-        assert isinstance(listen, Bar if terminal else Lines)
+    with training_progress() as listen:
+        assert isinstance(listen, BarProgress if terminal else PlainProgress)
         listen(STARTED)
-        listen(Advanced(1, 5, 100, 2.9, 350.0, 0.1))
+        listen(TrainingProgress(1, 5, 100, 2.9, 350.0, 0.1))
     assert ("loss 2.900" in sys.stderr.getvalue()) == terminal
     assert "vocabularies of 60 and 70" in sys.stderr.getvalue()

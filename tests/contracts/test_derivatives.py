@@ -96,14 +96,16 @@ def test_blocked_agrees_with_the_reference_in_every_direction(score, mask, way):
 def test_second_derivatives_agree_with_finite_differences(score, mask):
     inputs = [x.requires_grad_() for x in tokens()]
     function = attention(SCORES[score](), MASKS[mask], "blocked")
-    assert gradgradcheck(function, inputs)
-    assert gradcheck(function, inputs, check_forward_ad=True, check_batched_forward_grad=True)
-    assert gradgradcheck(function, inputs, check_fwd_over_rev=True)
+    options = {"fast_mode": not inputs[0].is_cpu}  # on a GPU, entry by entry takes 10 seconds
+    assert gradgradcheck(function, inputs, **options)
+    assert gradcheck(function, inputs, check_forward_ad=True, check_batched_forward_grad=True, **options)
+    assert gradgradcheck(function, inputs, check_fwd_over_rev=True, **options)
 
 
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("score", SCORES)
-def test_auto_has_second_derivatives_at_600_tokens(score, mask):
+def test_auto_has_second_derivatives_at_600_tokens(score, mask, set_limits):
+    set_limits(small_elements=2**16)  # the limit of a CPU; that of a GPU is larger than these calls
     made = SCORES[score]()
     query, key, value = (0.3 * torch.randn(2, 600, n, dtype=torch.float64) for n in (DIM, DIM, VALUE_DIM))
     given = Mask.lengths(torch.tensor([600, 17])) if mask == "lengths" else MASKS[mask]
@@ -158,15 +160,22 @@ def test_equal_tokens_are_at_a_kink_whose_slope_counts_as_0():
         assert second.isfinite().all()
 
 
+@pytest.mark.filterwarnings("ignore:.*Profiler clears events:UserWarning")  # of torch 2.11
 def test_second_derivatives_hold_one_block_at_a_time(set_limits):
     """The textbook form holds queries x keys x dim numbers, several times."""
     set_limits(row_block_elements=2**14, row_block_queries=1, tile_pairs=2**14, kept_scores=0)
     query = torch.randn(1024, 4, requires_grad=True)
 
-    def peak():
+    def first_derivative():
         output = regard.attend(query, query, query, "gaussian", backend="blocked")
-        (first,) = torch.autograd.grad(output.sin().sum(), query, create_graph=True)
-        with torch.profiler.profile(profile_memory=True) as profile:
+        return torch.autograd.grad(output.sin().sum(), query, create_graph=True)[0]
+
+    def peak():
+        torch.autograd.grad(
+            first_derivative().sin().sum(), query
+        )  # on a GPU, the first matrix product allocates a workspace
+        first = first_derivative()
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
             torch.autograd.grad(first.sin().sum(), query)
         held = highest = 0
         for event in profile.profiler.kineto_results.events():
@@ -175,7 +184,7 @@ def test_second_derivatives_hold_one_block_at_a_time(set_limits):
                 highest = max(highest, held)
         return highest
 
-    assert peak() < 1024 * 1024 * 4
+    assert 0 < peak() < 1024 * 1024 * 4
 
 
 def test_dropout_has_first_derivatives_only():

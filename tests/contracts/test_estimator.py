@@ -447,9 +447,87 @@ def test_tensors_get_the_answers_of_arrays(kernel):
     x, y = observations()
     model = NadarayaWatson(kernel, 1.3).fit(x, y)
     tensors = NadarayaWatson(kernel, 1.3).fit(torch.tensor(x), torch.tensor(y))
-    found = tensors.predict(torch.tensor(queries()))
+    asked = torch.tensor(queries())
+    found = tensors.predict(asked)
     assert isinstance(found, torch.Tensor)
-    assert_close(found.numpy(), model.predict(queries()))
+    assert found.device == asked.device
+    assert_close(found.cpu().numpy(), model.predict(queries()))
+
+
+def every_answer(model, x, y, at):
+    """What an estimator answers, as arrays."""
+    model.fit(x, y)
+    found = {"bandwidth": model.bandwidth_, "predict": model.predict(at), "log_mass": model.log_mass(at)}
+    found |= {"weights": model.weights(at), "mean": model.pool(at).mean}
+    if isinstance(model, NadarayaWatsonClassifier):
+        return found | {"probability": model.predict_proba(at), "score": model.score(x, y, np.arange(len(x)))}
+    found |= {"band": model.confidence_band(at), "aicc": model.aicc_, "score": model.score(x, y)}
+    if model.kernel != "boxcar":
+        found["derivative"] = model.derivative(at)
+    return found
+
+
+def assert_same_answers(found, expected):
+    assert found.keys() == expected.keys()
+    for name, answer in found.items():
+        if isinstance(answer, Nearest):
+            assert answer.k == expected[name].k
+        else:
+            np.testing.assert_array_equal(answer, expected[name], err_msg=name)
+
+
+SEARCHED = [
+    *((dim, lambda kernel=kernel: NadarayaWatson(kernel, "loo")) for kernel in KERNELS for dim in (1, 2)),
+    (2, lambda: NadarayaWatson("gaussian", "aicc", per_dimension=True)),
+    (2, lambda: NadarayaWatson("epanechnikov", [1.0, 2.0], degree=1)),
+    (1, lambda: NadarayaWatson("gaussian", "scott", degree=1)),
+    (2, lambda: NadarayaWatson("tricube", Nearest("loo"), degree=1)),
+    (1, lambda: NadarayaWatsonClassifier("biweight", "loo", empty="nearest")),
+    (2, lambda: NadarayaWatsonClassifier("gaussian", [1.0, 2.0])),
+]
+
+
+@pytest.mark.filterwarnings("ignore::regard.regression.EmptyWindowWarning")
+@pytest.mark.parametrize(("dim", "build"), SEARCHED, ids=lambda x: str(x() if callable(x) else x))
+def test_arrays_are_computed_on_a_cpu_whatever_the_default_device(dim, build):
+    """Tensors on the meta device have no values, so one that is made there by accident is an error."""
+    x, y = labelled(dim) if isinstance(build(), NadarayaWatsonClassifier) else observations(dim)
+    expected = every_answer(build(), x, y, queries(dim))
+    with torch.device("meta"):
+        found = every_answer(build(), x, y, queries(dim))
+    assert_same_answers(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("rows", "dim", "model"),
+    [
+        (9000, 1, NadarayaWatson("gaussian", "loo")),
+        (9000, 1, NadarayaWatson("epanechnikov", "loo")),
+        (2100, 2, NadarayaWatson("tricube", 0.05, empty="nearest")),
+    ],
+    ids=["line", "sums of powers", "plane"],
+)
+def test_many_rows_are_computed_on_a_cpu_whatever_the_default_device(rows, dim, model):
+    x, y = observations(dim, rows)
+    with torch.device("meta"):
+        found = model.fit(x, y).predict(x)
+    np.testing.assert_array_equal(found, model.fit(x, y).predict(x))
+
+
+@pytest.mark.parametrize("words", [False, True])
+def test_tensors_stay_on_their_device_whatever_the_default_device(words):
+    x, y = labelled()
+    y = y if words else np.unique(y, return_inverse=True)[1]
+    weight, at = np.arange(1, ROWS + 1), torch.tensor(queries(), device="cpu")
+    model = NadarayaWatsonClassifier("gaussian", 0.8).fit(x, y, weight)
+    expected = model.predict_proba(queries()), model.score(x, y, weight)
+    with torch.device("meta"):
+        tensors = NadarayaWatsonClassifier("gaussian", 0.8).fit(torch.from_numpy(x), list(y), weight)
+        found = tensors.predict_proba(at)
+        score = tensors.score(torch.from_numpy(x), y, weight)
+    assert found.device == at.device
+    np.testing.assert_array_equal(found.numpy(), expected[0])
+    assert score == pytest.approx(expected[1])
 
 
 def test_data_that_change_later_do_not_change_the_estimator():

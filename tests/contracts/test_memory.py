@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.cpu  # the memory of a process
+
 # Prints by how much forward and backward raise the peak memory of the process, in MiB, one call after the other.
 # The peak is the kernel's, reset before each call: the one that getrusage tells begins with the parent's.
 SCRIPT = """

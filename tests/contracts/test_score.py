@@ -112,8 +112,10 @@ def test_score_passes_check_score(name):
     build, formula, query_dim, key_dim = CASES[name]
     score = build()
     failures = check_score(score, formula(score.double()), query_dim=query_dim, key_dim=key_dim)
-    # Tiles of the additive score promise an error of their own beyond rounding; test_backends_agree allows for it.
-    assert [line for line in failures if name != "Additive" or not line.startswith("blocked")] == []
+    # Tiles of the additive score promise an error of their own beyond rounding; test_backends_agree allows for it. On a
+    # GPU that of triton is as large; tests/backends/triton allow for it.
+    tiled = ("blocked", "triton") if torch.get_default_device().type == "cuda" else "blocked"
+    assert [line for line in failures if name != "Additive" or not line.startswith(tiled)] == []
 
 
 @pytest.mark.parametrize("name", NAMES)

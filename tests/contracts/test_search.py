@@ -15,6 +15,8 @@ from tests.refuses import refuses
 from regard import RegardError
 from regard.translation import Translator
 
+pytestmark = pytest.mark.cpu
+
 UNKNOWN, BEGIN, END = 1, 2, 3
 WORDS = ("da", "bo", "ku")
 SOURCES = ("ab", "cd ab", "ab ab cd ef", "ef ef", "cd")

@@ -13,7 +13,9 @@ from tests.refuses import refuses
 
 from regard import RegardError
 from regard.translation import Translator
-from regard.translation.training import Data
+from regard.translation.recipe import Data
+
+pytestmark = pytest.mark.cpu
 
 UNITS = typing.get_args(typing.get_type_hints(Data)["source_unit"])
 SIDES = ("source", "target")
@@ -82,7 +84,7 @@ def test_empty_text_has_no_ids(vocabularies, folder):
         for empty in ("", " ", "\t \n"):
             assert vocabulary.encode(empty) == []
         assert vocabulary.decode([]) == ""
-        assert vocabulary.pieces([]) == vocabulary.words([]) == vocabulary.spans("") == []
+        assert vocabulary.pieces([]) == vocabulary.word_indices([]) == vocabulary.spans("") == []
     (translation,) = Translator.load(folder).translate([" "])
     assert (translation.text, translation.tokens, translation.score) == ("", (), 0.0)
 
@@ -108,8 +110,8 @@ def test_unknown_text_is_shown_as_unknown_and_its_neighbours_stay(unit, vocabula
         assert vocabulary.decode(vocabulary.encode(unknown)).strip("⁇") == ""
         if unit == "words":
             assert len(ids) == 3
-        assert vocabulary.words(ids)[0] == 0
-        assert vocabulary.words(ids)[-1] == max(vocabulary.words(ids))
+        assert vocabulary.word_indices(ids)[0] == 0
+        assert vocabulary.word_indices(ids)[-1] == max(vocabulary.word_indices(ids))
 
 
 def test_symbols_are_no_text(vocabularies):
@@ -117,7 +119,7 @@ def test_symbols_are_no_text(vocabularies):
         ids = vocabulary.encode(texts[0])
         assert vocabulary.pieces(range(SYMBOLS)) == ["<pad>", "⁇", "<s>", "</s>"]
         assert vocabulary.decode([2, *ids, 3, 0, 0]) == texts[0]
-        assert vocabulary.words([2, *ids, 3, 0]) == [-1, *vocabulary.words(ids), -1, -1]
+        assert vocabulary.word_indices([2, *ids, 3, 0]) == [-1, *vocabulary.word_indices(ids), -1, -1]
 
 
 def test_text_that_spells_a_symbol_is_text(vocabularies):
@@ -129,7 +131,7 @@ def test_text_that_spells_a_symbol_is_text(vocabularies):
 def test_id_that_does_not_exist_is_refused(vocabularies):
     for vocabulary, _ in vocabularies:
         for ids in ([len(vocabulary)], [4, -1]):
-            for ask in (vocabulary.decode, vocabulary.pieces, vocabulary.words):
+            for ask in (vocabulary.decode, vocabulary.pieces, vocabulary.word_indices):
                 with pytest.raises(RegardError):
                     ask(ids)
 
@@ -163,7 +165,7 @@ def test_each_token_belongs_to_the_word_it_spells(vocabularies):
         for text in texts:
             ids = vocabulary.encode(text)
             spelled = {}
-            for piece, word in zip(vocabulary.pieces(ids), vocabulary.words(ids), strict=True):
+            for piece, word in zip(vocabulary.pieces(ids), vocabulary.word_indices(ids), strict=True):
                 spelled[word] = spelled.get(word, "") + piece.replace("▁", "")
             assert [spelled[number] for number in sorted(spelled)] == text.split()
 

@@ -25,7 +25,10 @@ def drawn(*batch, queries=5, keys=7, dim=4, value_dim=3):
 
 
 def assert_close(found, exact):
-    bounds.assert_close(found, exact, bounds.roundings(exact, 256))
+    if found.dtype == torch.float32 and not found.is_cpu:  # triton's; products of a larger batch may round otherwise
+        bounds.assert_close(found, exact, bounds.roundings(exact, 64, torch.float32))
+    else:
+        bounds.assert_close(found, exact, bounds.roundings(exact, 256))
 
 
 # --- vmap ------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from tests.refuses import refuses
 
 from regard import plots
@@ -17,6 +18,15 @@ def test_heights_are_the_exponential_of_the_score():
     np.testing.assert_allclose(drawn["wide"], np.exp(-(d**2) / 8), atol=1e-12)
     np.testing.assert_allclose(drawn["triangular"], np.maximum(0, 1 - abs(d)), atol=1e-12)
     np.testing.assert_array_equal(drawn["boxcar"], abs(d) <= 1)
+
+
+@pytest.mark.parametrize("learnable", [False, True])
+def test_heights_do_not_depend_on_the_default_device(learnable):
+    score = Gaussian(2.0, learnable=learnable)
+    expected = plots.kernels({"wide": score}).lines[0].get_ydata()
+    with torch.device("meta"):  # tensors made there have no values
+        found = plots.kernels({"wide": score}).lines[0].get_ydata()
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_more_kernels_than_colours_differ_in_their_dashes():

@@ -14,8 +14,16 @@ FEATURES: dict[str, tuple[tuple[str, ...], str, str]] = {
     "distance": ((), "", CORE.format(score="gaussian", more=', backend="blocked"')),
     "layer": ((), "", "import regard, torch; regard.MultiHeadAttention(4, 2)(torch.randn(1, 3, 4))"),
     "sums": ((), "", "from regard.regression.sums import pool"),
-    "characters": ((), "", "from regard.translation.vocabularies import learn; learn('characters', ['ab'])"),
-    "lists": ((), "", "from regard.translation.corpora import built_in; built_in('lists', train=2, valid=1, test=1)"),
+    "characters": (
+        (),
+        "",
+        "from regard.translation.vocabulary import learn_vocabulary; learn_vocabulary('characters', ['ab'])",
+    ),
+    "lists": (
+        (),
+        "",
+        "from regard.translation.corpora import built_in_corpus; built_in_corpus('lists', train=2, valid=1, test=1)",
+    ),
     "model": ((), "", "from regard.translation import Translator, Architecture, EncoderDecoder"),
     "kernels": (("triton",), "regard[gpu]", CORE.format(score="gaussian", more=', backend="triton"')),
     "estimator": (
@@ -32,7 +40,7 @@ FEATURES: dict[str, tuple[tuple[str, ...], str, str]] = {
     "subwords": (
         ("sentencepiece",),
         "regard[translation]",
-        "from regard.translation.vocabularies import learn; learn('bpe', ['ab cd abcd'] * 3)",
+        "from regard.translation.vocabulary import learn_vocabulary; learn_vocabulary('bpe', ['ab cd abcd'] * 3)",
     ),
     "folder": (
         ("safetensors",),
@@ -43,17 +51,17 @@ FEATURES: dict[str, tuple[tuple[str, ...], str, str]] = {
     "bleu": (
         ("sacrebleu",),
         "regard[translation]",
-        "from regard.translation.extras import extra; extra('sacrebleu', 'evaluate')",
+        "from regard.extras import require; require('sacrebleu', 'translation', 'evaluate')",
     ),
     "dates": (
         ("babel",),
         "regard[translation]",
-        "from regard.translation.corpora import built_in; built_in('dates', train=2, valid=1, test=1)",
+        "from regard.translation.corpora import built_in_corpus; built_in_corpus('dates', train=2, valid=1, test=1)",
     ),
     "numbers": (
         ("num2words",),
         "regard[translation]",
-        "from regard.translation.corpora import built_in; built_in('numbers', train=2, valid=1, test=1)",
+        "from regard.translation.corpora import built_in_corpus; built_in_corpus('numbers', train=2, valid=1, test=1)",
     ),
     "blocks": (
         ("dask", "sklearn"),

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 import torch
 from tests.refuses import refuses
-from tests.translation.folder.test_loading import forge
 from tests.translation.models import random_model, save_model
+from tests.translation.test_model_folder import forge
 
 from regard.regression import csv_columns
-from regard.translation import Translator
-from regard.translation.folder import load
-from regard.translation.pairs import read_pairs
-from regard.translation.training import Recipe, checkpoint
+from regard.translation import Translator, checkpoint
+from regard.translation.dataset import read_pairs
+from regard.translation.model_folder import TrainedModel
+from regard.translation.recipe import Recipe
 
 SOURCE = Path(__file__).parents[2] / "src" / "regard"
 # What executes what it reads. torch.load counts unless weights_only=True is written beside it, numpy.load where
@@ -119,7 +119,7 @@ def test_a_hostile_file_in_a_model_folder(place, name, unit, payload):
     folder = save_model(place / "model", random_model(source_unit=unit, texts=["ab cd abcd"] * 3))
     forge(folder, contents={name: payload()})
     with refuses(str(folder / name)):
-        load(folder)
+        TrainedModel.load(folder)
 
 
 @pytest.mark.parametrize("payload", [pickled, saved])

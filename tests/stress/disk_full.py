@@ -20,7 +20,7 @@ from typing import Any
 from tests.stress.trainings import PLACES, STARTING, Child, differences, killable, result
 
 from regard.errors import RegardError
-from regard.translation.training import checkpoint, loop
+from regard.translation import checkpoint, training
 
 TIMES = 40
 PRIVATE = ("unshare", "--map-root-user", "--mount")
@@ -77,7 +77,7 @@ def _complaints(child: Child, folder: Path, recipe: Any, right: dict[str, Any]) 
     if status == 2 and not ("No space left" in said or "File too large" in said):
         return [f"another refusal: {said}"]
     try:
-        checkpoint.load(out / loop.STATE)  # a checkpoint, or none where none had been written yet
+        checkpoint.load(out / training.STATE)  # a checkpoint, or none where none had been written yet
     except RegardError as damaged:
         return [f"the checkpoint before is lost: {damaged}"]
     again = Child(recipe, out)

@@ -21,11 +21,10 @@ from regard.errors import RegardError
 from regard.regression import csv_columns
 from regard.studio.app import build
 from regard.studio.models.shelf import Shelf
-from regard.translation.folder import load
-from regard.translation.folder.layout import PAGE
-from regard.translation.folder.page import FileFacts, Page
-from regard.translation.pairs import read_pairs, read_parallel
-from regard.translation.training import Recipe, checkpoint
+from regard.translation import checkpoint
+from regard.translation.dataset import read_pairs, read_parallel
+from regard.translation.model_folder import MANIFEST, FileInfo, Manifest, TrainedModel
+from regard.translation.recipe import Recipe
 
 PORT = 8123
 ORIGIN = f"http://127.0.0.1:{PORT}"
@@ -105,10 +104,10 @@ def _readers(place: Path) -> dict[str, tuple[bytes, Callable[[bytes], object]]]:
             shutil.copytree(folder, copy)
             (copy / name).write_bytes(content)
             if mended:  # the page says that this is the file, so that it is parsed
-                page = Page.from_bytes((folder / PAGE).read_bytes(), PAGE)
-                page = replace(page, files={**page.files, name: FileFacts.of(content)})
-                (copy / PAGE).write_bytes(page.to_bytes())
-            return load(copy)
+                page = Manifest.from_bytes((folder / MANIFEST).read_bytes(), MANIFEST)
+                page = replace(page, files={**page.files, name: FileInfo.of(content)})
+                (copy / MANIFEST).write_bytes(page.to_bytes())
+            return TrainedModel.load(copy)
 
         return read
 
@@ -120,7 +119,7 @@ def _readers(place: Path) -> dict[str, tuple[bytes, Callable[[bytes], object]]]:
     buffer = io.BytesIO()
     torch.save({"standing": {"count": 3}, "weights": torch.arange(5.0)}, buffer)
     saved = buffer.getvalue()
-    files = {name: (folder / name).read_bytes() for name in (PAGE, "model.safetensors", "source.vocabulary")}
+    files = {name: (folder / name).read_bytes() for name in (MANIFEST, "model.safetensors", "source.vocabulary")}
     return {
         "pairs": (PAIRS, lambda content: list(read_pairs(written(content), report=lambda bad: None))),
         "pairs, strictly": (PAIRS, lambda content: list(read_pairs(written(content), strict=True))),
@@ -129,7 +128,7 @@ def _readers(place: Path) -> dict[str, tuple[bytes, Callable[[bytes], object]]]:
         "recipe": (Recipe().to_toml().encode(), lambda content: Recipe.read(written(content))),
         "table": (TABLE, lambda content: csv_columns.read_columns("file", written(content), [("x", "x"), ("y", "y")])),
         **{name: (content, model(name)) for name, content in files.items()},
-        **{f"{name}, mended": (files[name], model(name, True)) for name in files if name != PAGE},
+        **{f"{name}, mended": (files[name], model(name, True)) for name in files if name != MANIFEST},
         "checkpoint": (hashlib.sha256(saved).digest() + saved, state),
         "checkpoint, mended": (saved, lambda content: state(content, True)),
         **_requests(folder),

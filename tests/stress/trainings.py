@@ -16,11 +16,13 @@ import sacrebleu  # noqa: F401
 import safetensors.torch  # noqa: F401
 import torch
 import torch._dynamo
-from tests.translation.training.toys import make_corpus, make_recipe
+from tests.translation.toy_trainings import make_corpus, make_recipe
 
 from regard.errors import RegardError
-from regard.translation import folder
-from regard.translation.training import Recipe, checkpoint, loop, pictures, train
+from regard.translation import checkpoint, monitoring, training
+from regard.translation.model_folder import TrainedModel
+from regard.translation.recipe import Recipe
+from regard.translation.training import train
 
 STARTING, UPDATES, CHECKPOINT, VALIDATION, MODEL, LOG = range(6)
 PLACES = ("start", "updates", "checkpoint", "validation", "model folder", "log")
@@ -82,12 +84,11 @@ def killable(seed: int) -> Recipe:
 
 def result(out: Path) -> dict[str, Any]:
     """What a training leaves behind, but for times: the model, the log without its seconds, the last checkpoint."""
-    state = checkpoint.load(out / loop.STATE)
+    state = checkpoint.load(out / training.STATE)
     assert state is not None
-    standing = {name: value for name, value in state["standing"].items() if name != "seconds"}
-    log = [line.rpartition('"seconds"')[0] for line in (out / loop.STATE / "log.jsonl").read_text().splitlines()]
+    log = [line.rpartition('"seconds"')[0] for line in (out / training.STATE / "log.jsonl").read_text().splitlines()]
     files = {name: (out / name).read_bytes() for name in ("model.safetensors", "source.vocabulary", "model.json")}
-    return {**files, "log": log, "standing": repr(standing), "trainee": _bits(state["trainee"]), "sums": state["sums"]}
+    return {**files, "log": log, "best": repr(state["best"]), "trainer": _bits(state["trainer"])}
 
 
 def differences(found: dict[str, Any], whole: dict[str, Any]) -> list[str]:
@@ -110,7 +111,7 @@ def _bits(state: object) -> object:
 def _told(shared: mmap.mmap) -> Iterator[None]:
     """Run what is inside with a mark of where the training is; pictures show nothing here."""
     torch.set_num_threads(1)
-    pictures.can_draw = lambda: False
+    monitoring.can_draw = lambda: False
 
     def marked(owner: Any, name: str, place: int, after: int) -> None:
         plain = getattr(owner, name)
@@ -124,11 +125,10 @@ def _told(shared: mmap.mmap) -> Iterator[None]:
         setattr(owner, name, told)
 
     marked(checkpoint, "save", CHECKPOINT, UPDATES)
-    marked(loop, "validate", VALIDATION, UPDATES)
-    marked(loop, "best_length_penalty", VALIDATION, UPDATES)
-    marked(loop.Trainee, "keep", MODEL, VALIDATION)
-    marked(folder, "save", MODEL, UPDATES)
-    marked(loop.Log, "__init__", LOG, STARTING)  # it cuts the log back, when a training goes on
-    marked(loop.Log, "add", LOG, UPDATES)
-    marked(loop._Run, "_one_epoch", UPDATES, UPDATES)
+    marked(training, "validate", VALIDATION, UPDATES)
+    marked(training, "best_length_penalty", VALIDATION, UPDATES)
+    marked(TrainedModel, "save", MODEL, UPDATES)
+    marked(training.EpochLog, "__init__", LOG, STARTING)  # it cuts the log back, when a training goes on
+    marked(training.EpochLog, "add", LOG, UPDATES)
+    marked(training._Run, "_run_epoch", UPDATES, UPDATES)
     yield

@@ -13,9 +13,10 @@ CODE = """
 import sys
 from pathlib import Path
 import torch
-from tests.translation.training.toys import make_corpus, make_recipe
+from tests.translation.toy_trainings import make_corpus, make_recipe
 from regard.errors import RegardError
-from regard.translation.training import pictures, train
+from regard.translation import monitoring
+from regard.translation.training import train
 torch.set_num_threads(1)
 pictures.can_draw = lambda: False
 print("ready", flush=True)

@@ -11,7 +11,7 @@ from regard.studio.models.learner import learn
 from regard.studio.models.learning import LearningShelf
 from regard.studio.models.shelf import Shelf
 from regard.studio.models.wanted import Wanted
-from regard.translation.training.recipes import preset
+from regard.translation.recipe import preset
 
 with warnings.catch_warnings(action="ignore"):  # it would rather stand on a successor of httpx
     from starlette.testclient import TestClient

@@ -4,17 +4,17 @@ import random
 
 import torch
 
-from regard.translation.folder import Loaded, save
 from regard.translation.model import Architecture, EncoderDecoder
-from regard.translation.vocabularies import learn
+from regard.translation.model_folder import TrainedModel
+from regard.translation.vocabulary import learn_vocabulary
 
 SENTENCES = ("ab cd", "dc ba ab", "a", "bad cab", "dab a cab bad")
 
 
-def random_model(seed=4, *, texts=SENTENCES, source_unit="characters", scale=6.0, facts=None, **choices):
+def random_model(seed=4, *, texts=SENTENCES, source_unit="characters", scale=6.0, metadata=None, **choices):
     """A model that has learnt nothing; large weights make it say something else of every sentence."""
     torch.manual_seed(seed)
-    source, target = learn(source_unit, texts), learn("characters", texts)
+    source, target = learn_vocabulary(source_unit, texts), learn_vocabulary("characters", texts)
     if choices.get("joint"):
         source = target
     sizes = {"embedding": 8, "hidden": 12, **choices}
@@ -22,11 +22,11 @@ def random_model(seed=4, *, texts=SENTENCES, source_unit="characters", scale=6.0
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(scale)
-    return Loaded(model.eval(), source, target, {} if facts is None else facts)
+    return TrainedModel(model.eval(), source, target, {} if metadata is None else metadata)
 
 
 def save_model(folder, loaded):
-    save(folder, loaded.model, loaded.source_vocabulary, loaded.target_vocabulary, loaded.facts)
+    loaded.save(folder)
     return folder
 
 

@@ -1,4 +1,4 @@
-"""The translator: each sentence by itself, whatever stands beside it."""
+"""A translation depends on nothing but its sentence; what a translator cannot be given is refused."""
 
 import math
 from dataclasses import replace
@@ -11,9 +11,17 @@ from tests.translation.models import SENTENCES, random_model, random_sentences, 
 
 from regard.translation import Translator
 from regard.translation.batching import pad
-from regard.translation.search import beam
-from regard.translation.symbols import END
-from regard.translation.translator import perplexity
+from regard.translation.options import SearchOptions
+from regard.translation.search import beam_search
+from regard.translation.translator import (
+    Sentence,
+    Translation,
+    check_same_vocabularies,
+    check_texts,
+    perplexity,
+    usable_device,
+)
+from regard.translation.vocabulary import END, learn_vocabulary
 
 
 @pytest.fixture(scope="module")
@@ -35,10 +43,10 @@ def test_neither_batch_size_nor_mates_change_a_translation(translator):
     for size in (1, 7):
         found = translator.translate(sentences, nbest=3, longest=8, batch_size=size)
         assert told(found) == told(expected)
-        torch.testing.assert_close(scores(found), scores(expected), rtol=0, atol=1e-4)
+        torch.testing.assert_close(scores(found), scores(expected), rtol=0, atol=3e-4)  # logits up to 100
     backwards = translator.translate(sentences[::-1], nbest=3, longest=8, batch_size=64)[::-1]
     assert told(backwards) == told(expected)
-    assert len({text for (text, _), *_ in told(expected)}) > 30, "a model that says one thing would show nothing"
+    assert len({text for (text, _), *_ in told(expected)}) > 20, "a model that says one thing would show nothing"
 
 
 def test_one_beam_is_greedy_search(translator):
@@ -47,7 +55,9 @@ def test_one_beam_is_greedy_search(translator):
     for sentence, one in zip(sentences, found, strict=True):
         ids, lengths = pad([[*translator.source_vocabulary.encode(sentence), END]])
         state = translator.models[0].model.start(ids, lengths)
-        ((expected,),) = beam(translator.models[0].model.step, state, 1, beams=1, longest=8)
+        options = SearchOptions(beams=1, length_penalty=1.0)
+        step = translator.models[0].model.step
+        ((expected,),) = beam_search(step, state, lengths, torch.tensor([8]), options)
         assert one.target.ids == expected.tokens
         assert one.score == pytest.approx(expected.score, abs=1e-5)
 
@@ -145,7 +155,7 @@ def test_what_is_impossible_has_an_infinite_perplexity(translator, log_probabili
 
 def test_the_length_penalty_of_the_folder_is_the_default(tmp_path):
     sentences = random_sentences(40)
-    stored = Translator.load(save_model(tmp_path, random_model(facts={"length_penalty": 2.5})))
+    stored = Translator.load(save_model(tmp_path, random_model(metadata={"length_penalty": 2.5})))
     plain = Translator([random_model()])
     assert (stored.length_penalty, plain.length_penalty) == (2.5, 1.0)
     ours = stored.translate(sentences, longest=12)
@@ -184,10 +194,10 @@ def test_a_model_without_attention_has_no_alignment():
         (lambda t: t.translate(None), "sentences", "NoneType"),
         (lambda t: t.translate(5), "sentences", "a list of sentences"),
         (lambda t: t.stream("ab"), "sentences", "one string"),
-        (lambda t: t.stream(["ab"], ahead=0), "ahead", "1 or more"),
-        (lambda t: t.stream(["ab"], ahead=1.5), "ahead", "1 or more"),
+        (lambda t: t.stream(["ab"], ahead=0), "ahead", "from 1 to"),
+        (lambda t: t.stream(["ab"], ahead=1.5), "ahead", "from 1 to"),
         (lambda t: t.stream(["ab"], beams=0), "beams", "0"),
-        (lambda t: t.translate(["ab"], batch_size=0), "batch_size", "1 or more"),
+        (lambda t: t.translate(["ab"], batch_size=0), "batch_size", "from 1 to"),
         (lambda t: t.translate(["ab"], batch_size=2.5), "batch_size", "2.5"),
         (lambda t: t.force(["ab"], ["ab"], batch_size=None), "batch_size", "None"),
         (lambda t: t.translate(["ab"], beams=0), "beams", "0"),
@@ -197,7 +207,7 @@ def test_a_model_without_attention_has_no_alignment():
         (lambda t: t.translate(["ab"], nbest=2.0), "nbest", "2.0"),
         (lambda t: t.translate(["ab"], shortest=10**9), "shortest", "1000000000"),
         (lambda t: t.translate(["ab"], shortest=1.5), "shortest", "1.5"),
-        (lambda t: t.translate(["ab"], shortest=5, longest=3), "longest", "at least 5"),
+        (lambda t: t.translate(["ab"], shortest=5, longest=3), "longest", "from 5"),
         (lambda t: t.translate(["ab"], beams=2, nbest=3), "nbest", "3"),
         (lambda t: t.translate(["ab"], longest=0), "longest", "0"),
         (lambda t: t.translate(["ab"], length_penalty=math.nan), "length_penalty", "a number"),
@@ -225,7 +235,7 @@ def test_a_device_that_is_not_there_is_refused(tmp_path):
 
 
 def test_a_stored_length_penalty_that_is_none_is_refused(tmp_path):
-    stored = Translator([random_model(facts={"length_penalty": "long"})])
+    stored = Translator([random_model(metadata={"length_penalty": "long"})])
     with refuses("length_penalty", "'long'"):
         stored.translate(["ab"])
 
@@ -239,3 +249,114 @@ def test_a_model_in_training_mode_translates_without_dropout_and_stays_in_traini
     scores = translator.score(SENTENCES, SENTENCES)
     assert all(module.training for module in loaded.model.modules())
     assert translator.score(SENTENCES, SENTENCES) == scores
+
+
+LETTERS = learn_vocabulary("characters", ["ab cd"])
+WEIGHTS = torch.tensor(
+    [
+        [0.5, 0.3, 0.0, 0.1, 0.1],
+        [0.1, 0.3, 0.2, 0.2, 0.2],
+        [0.0, 0.0, 0.0, 0.0, 1.0],
+    ]
+)
+
+
+def sentence(text):
+    return Sentence(text, tuple(LETTERS.encode(text)), LETTERS)
+
+
+def translation(target, weights, finished=True):
+    return Translation(sentence("ab c"), sentence(target), -1.0, -2.0, finished, weights)
+
+
+def test_words_add_up_their_tokens_and_the_end_is_unaligned():
+    found = translation("cd", WEIGHTS).alignment
+    assert found is not None
+    assert (found.source_words, found.target_words) == (("ab", "c"), ("cd",))
+    torch.testing.assert_close(found.weights, torch.tensor([[0.6, 0.25]]))
+    torch.testing.assert_close(found.unaligned, torch.tensor([0.15]))
+
+
+def test_an_unfinished_translation_has_no_row_for_the_end():
+    whole, cut = translation("cd", WEIGHTS), translation("cd", WEIGHTS[:2], finished=False)
+    assert (whole.length, cut.length) == (3, 2)
+    assert whole.alignment is not None
+    assert cut.alignment is not None
+    torch.testing.assert_close(whole.alignment.weights, cut.alignment.weights)
+
+
+def test_tokens_are_aligned_one_by_one():
+    found = translation("cd", WEIGHTS).alignment_of_tokens
+    assert found is not None
+    assert (found.source_words, found.target_words) == (("a", "b", "▁", "c"), ("c", "d"))
+    torch.testing.assert_close(found.weights, WEIGHTS[:2, :4])
+
+
+def test_without_weights_there_is_nothing_to_tell():
+    assert translation("cd", None).alignment is None
+    assert translation("cd", None).alignment_of_tokens is None
+
+
+def test_text_and_tokens_are_those_of_the_target():
+    assert (translation("c d", None).text, translation("c d", None).tokens) == ("c d", ("c", "▁", "d"))
+
+
+WORDS = learn_vocabulary("words", ["one two"])
+ABC = learn_vocabulary("characters", ["one two"])
+
+
+def sentence_of(text, vocabulary):
+    return Sentence(text, tuple(vocabulary.encode(text)), vocabulary)
+
+
+def test_words_are_shown_as_written_even_where_they_are_unknown():
+    met = sentence_of("one three", WORDS)
+    assert met.words == ("one", "three")
+    assert met.pieces == ("one", "⁇")
+    assert met.word_indices == (0, 1)
+
+
+def test_letters_belong_to_their_words():
+    met = sentence_of("on we", ABC)
+    assert met.pieces == ("o", "n", "▁", "w", "e")
+    assert met.word_indices == (0, 0, 1, 1, 1)
+
+
+def test_where_the_vocabulary_sees_other_words_they_are_its_own():
+    subwords = learn_vocabulary("bpe", ["one two three"], 20)
+    met = sentence_of("one▁two", subwords)  # sentencepiece reads this sign as a blank
+    assert met.words == ("one", "two")
+    assert set(met.word_indices) == {0, 1}
+
+
+def test_sentences_are_taken_one_by_one():
+    def endless():
+        yield "first"
+        raise AssertionError("it was read ahead")
+
+    assert next(check_texts("sentences", endless())) == "first"
+
+
+@pytest.mark.parametrize(("given", "said"), [("ab", "one string"), ([None], "NoneType at number 0")])
+def test_what_is_no_sentence_is_refused(given, said):
+    with refuses("targets", said):
+        list(check_texts("targets", given))
+
+
+@pytest.mark.parametrize(("given", "said"), [("ab", "one string"), (None, "NoneType"), (5, "int")])
+def test_what_holds_no_sentences_is_refused_before_one_is_asked_for(given, said):
+    with refuses("targets", said, "a list of sentences"):
+        check_texts("targets", given)
+
+
+def test_models_with_the_same_vocabularies_may_vote():
+    check_same_vocabularies([random_model(1), random_model(2, attention="none")])
+    with refuses("models", "model 3"):
+        check_same_vocabularies([random_model(1), random_model(2), random_model(source_unit="words")])
+
+
+@pytest.mark.parametrize("device", ["cuda:99", "abacus", "meta:x"])
+def test_a_device_must_be_there(device):
+    assert usable_device("cpu") == torch.device("cpu")
+    with refuses("device", repr(device)):
+        usable_device(device)

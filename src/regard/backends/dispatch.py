@@ -8,7 +8,9 @@ from torch import Tensor
 
 from regard.backends import blocked, reference, sdpa, triton
 from regard.backends.base import Backend, Need, Plan, Problem, Refusal, Result
+from regard.checks import accumulation_dtype, needs_grad
 from regard.errors import RegardError
+from regard.scores.additive import LOGISTIC_ERROR
 from regard.scores.base import CallablePair
 from regard.scores.distance import is_gaussian
 from regard.torch_compat import is_exporting
@@ -16,15 +18,16 @@ from regard.torch_compat import is_exporting
 # Largest number of elements (Problem.elements) for which the plain operations of the reference are faster than tiles:
 # a call of a tiled operator has a fixed cost. On a GPU each plain operation has that cost, too.
 MAX_SMALL_ELEMENTS = {"cpu": 2**16, "cuda": 2**27}
-# The same limit for an additive score on a CPU.
-MAX_SMALL_ADDITIVE_ELEMENTS = 2**19
+# The same limit for an additive score on a CPU. `python -m benchmarks map`.
+MAX_SMALL_ADDITIVE_ELEMENTS = 2**21
 # A step of a decoder has few queries, so each tile would use its keys only a few times. Up to MAX_FEW_QUERIES queries
 # the reference is preferred on a CPU for as many as MAX_FEW_QUERIES_ELEMENTS elements. An additive score has a lower
-# limit, because tanh takes most of its time.
+# limit, because the logistic function takes most of its time.
 MAX_FEW_QUERIES = 8
 MAX_FEW_QUERIES_ADDITIVE = 2
 MAX_FEW_QUERIES_ELEMENTS = 2**25
-# Smallest number of elements for which the Triton kernels are faster than plain operations on a GPU.
+# Smallest number of elements for which the Triton kernels are faster than plain operations, if gradients are needed or
+# the caller is compiled. For other calls they are faster at any size, because they are a single launch.
 MIN_TRITON_ELEMENTS = {"distance": 2**25, "additive": 2**27}
 
 BACKENDS: dict[str, Backend] = {
@@ -78,8 +81,10 @@ def order(problem: Problem, need: Need) -> tuple[str, ...]:
         return (*torch_first, "reference") if problem.uses_callable else (*torch_first, "blocked", "reference")
     elements, is_on_gpu = problem.elements, problem.value.device.type == "cuda"
     fallbacks = ("reference",) if elements <= max_reference_elements(problem) else ("blocked", "reference")
-    if is_on_gpu and kind in MIN_TRITON_ELEMENTS and elements >= MIN_TRITON_ELEMENTS[kind]:
-        return ("triton", *fallbacks)
+    if is_on_gpu and kind in MIN_TRITON_ELEMENTS:
+        is_one_launch = not torch.compiler.is_compiling() and not needs_grad(*problem.operands())
+        if is_one_launch or elements >= MIN_TRITON_ELEMENTS[kind]:
+            return ("triton", *fallbacks)
     if is_on_gpu and kind == "distance" and torch.compiler.is_compiling() and torch.is_grad_enabled():
         # inductor (torch 2.11) computes wrong gradients of transposed keys, because it writes and reads them with
         # different strides. inductor does not look inside custom operators, so one is used at any size.
@@ -100,6 +105,10 @@ def max_reference_elements(problem: Problem) -> int:
     if problem.value.device.type != "cpu":
         return MAX_SMALL_ELEMENTS["cuda"]
     is_additive = problem.pair.kind == "additive"
+    if is_additive and problem.tolerance is not None:
+        eps = torch.finfo(accumulation_dtype(problem.value.dtype)).eps
+        if problem.tolerance < LOGISTIC_ERROR * eps:
+            return 0  # the tiles of the backend "blocked" compute tanh itself for such a tolerance
     if problem.queries <= (MAX_FEW_QUERIES_ADDITIVE if is_additive else MAX_FEW_QUERIES):
         return MAX_FEW_QUERIES_ELEMENTS
     return MAX_SMALL_ADDITIVE_ELEMENTS if is_additive else MAX_SMALL_ELEMENTS["cpu"]

@@ -21,15 +21,19 @@ from regard.scores.kernels import KERNELS
 Options = tuple[Any, ...]
 """What an operator decides about a problem before it runs: numbers and booleans."""
 
+# Not a line break, because inductor of torch 2.11 writes it unquoted into the program that it generates.
+SEPARATOR = "|"
+
 
 @dataclass(frozen=True)
 class Constants:
     """Everything of a problem that is not a tensor.
 
-    Not a tuple, because torch.func would treat its entries as arguments.
+    Not a tuple, because torch.func would treat its entries as arguments. Not iterable either, because torch.compile of
+    torch 2.11 cannot unpack an object by a method `__iter__` written in Python.
 
     Attributes:
-        text: structure of the problem as JSON; the second line is the structure of its mask.
+        text: structure of the problem as JSON, `SEPARATOR`, and structure of its mask.
         numbers: floats, in the order of the text.
         sizes: integers of the mask.
     """
@@ -37,10 +41,6 @@ class Constants:
     text: str
     numbers: Sequence[float]
     sizes: Sequence[int]
-
-    def __iter__(self) -> Iterator[Any]:
-        """Iterate over text, numbers and sizes, in the order of the arguments of an operator."""
-        return iter((self.text, self.numbers, self.sizes))
 
 
 def flatten(problem: Problem, options: Options = ()) -> tuple[list[Tensor], Constants]:
@@ -57,13 +57,13 @@ def flatten(problem: Problem, options: Options = ()) -> tuple[list[Tensor], Cons
     has_bias, has_seed = problem.bias is not None, problem.seed is not None
     settings = _flatten_score(problem.pair), has_bias, has_seed, float(problem.dropout), problem.tolerance, options
     numbers: list[float] = []
-    text = f"{_encode(settings, numbers)}\n{mask_text}"
+    text = f"{_encode(settings, numbers)}{SEPARATOR}{mask_text}"
     return problem.all_tensors(), Constants(text, numbers, sizes)
 
 
 def unflatten(tensors: Sequence[Tensor], constants: Constants) -> tuple[Problem, Options]:
     """Return the problem and the options from what `flatten` returned."""
-    settings, mask_text = constants.text.split("\n")
+    settings, mask_text = constants.text.split(SEPARATOR)
     decoded = _decode(json.loads(settings), iter(constants.numbers))
     score_settings, has_bias, has_seed, dropout, tolerance, options = decoded
     pair, rest = _unflatten_score(score_settings, tensors)

@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from regard.backends.base import Backend, Need, Plan, Problem, Result, full_precision
-from regard.checks import Rows
+from regard.checks import Rows, accumulation_dtype
+from regard.scores.additive import LOGISTIC_ERROR, AdditivePair
 
 
 class Reference(Backend):
@@ -23,14 +24,20 @@ class Reference(Backend):
         """Return a plan, for any problem.
 
         Args:
-            problem: not used.
-            need: not used; the result always has all fields.
+            problem: the call after preparation.
+            need: what the caller needs.
 
         Returns:
             The plan.
         """
-        del problem, need
-        return Plan(self.name, attention)
+        is_finite = isinstance(problem.pair, AdditivePair) and problem.mask is None and problem.bias is None
+        return Plan(self.name, _attention_of_finite_scores if is_finite and need == "output" else attention)
+
+    def error_bound(self, problem: Problem) -> str:
+        """Return the promised error of one score."""
+        if not isinstance(problem.pair, AdditivePair):
+            return super().error_bound(problem)
+        return problem.additive_bound(LOGISTIC_ERROR * torch.finfo(accumulation_dtype(problem.pair.query.dtype)).eps)
 
 
 def attention(problem: Problem, rows: Rows | None = None) -> Result:
@@ -48,6 +55,15 @@ def attention(problem: Problem, rows: Rows | None = None) -> Result:
         kept_weights = functional.dropout(weights, problem.dropout) if problem.dropout else weights
         output = kept_weights @ problem.value.to(kept_weights.dtype)
     return Result(output.to(problem.value.dtype), log_mass, weights)
+
+
+def _attention_of_finite_scores(problem: Problem) -> Result:
+    """Return the output of attention (eq. 1 and 3) if no score is minus infinity: torch's own softmax is faster."""
+    with full_precision(problem.value.device):
+        weights = masked_scores(problem).softmax(-1)
+        weights = functional.dropout(weights, problem.dropout) if problem.dropout else weights
+        output = weights @ problem.value.to(weights.dtype)
+    return Result(output.to(problem.value.dtype))
 
 
 def masked_scores(problem: Problem, rows: Rows | None = None) -> Tensor:

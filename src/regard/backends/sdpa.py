@@ -27,7 +27,14 @@ from regard.masks.bound import Band, BoundMask, Dense
 from regard.scores.distance import DistancePair, is_gaussian
 from regard.scores.dot import DotPair
 from regard.scores.kernels import SquaredExponential
-from regard.torch_compat import call_for_reuse, can_read_values, forward_gradient_level, in_functorch, is_traced
+from regard.torch_compat import (
+    call_for_reuse,
+    can_read_values,
+    forward_gradient_level,
+    in_functorch,
+    is_plain_tensor,
+    is_traced,
+)
 
 # Largest mask that is materialised, and largest number of weights that dropout materialises on a CPU. Above it, memory
 # is no longer linear in tokens.
@@ -351,10 +358,22 @@ def _pad_and_copy(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Te
 
 
 def _align(tensor: Tensor) -> Tensor:
-    """Return the tensor, or a copy if its storage offset is not aligned for the GPU kernels."""
-    if type(tensor) is not Tensor or not tensor.storage_offset() * tensor.element_size() % varlen.ALIGNMENT:
+    """Return the tensor, or a contiguous copy if its rows do not start where the GPU kernels can load them.
+
+    Without a copy, torch 2.11 fails with "cutlassF: no kernel found to launch!". Rows whose size is not a multiple of
+    ALIGNMENT stay where they are: torch copies them itself, or uses a kernel that can load them.
+    """
+    if not is_plain_tensor(tensor):
         return tensor
-    return tensor.clone()
+    aligned_entries = varlen.ALIGNMENT // tensor.element_size()
+    offsets = tensor.storage_offset()
+    if tensor.shape[-1] % aligned_entries == 0:
+        batch_stride, head_stride, row_stride, _ = tensor.stride()
+        # A power of two divides a union of bits if it divides each number.
+        offsets |= batch_stride | head_stride | row_stride
+    if offsets % aligned_entries == 0:
+        return tensor
+    return tensor.clone(memory_format=torch.contiguous_format)  # also resets the strides of axes of size 1
 
 
 def _to_4d(tensor: Tensor) -> Tensor:

@@ -4,9 +4,9 @@ import sys
 
 
 def main() -> None:
-    """Run the command line; without the libraries it stands on, say in one sentence how to get them."""
+    """Run the command line; if a library that it needs is missing, say how to install it."""
     try:
-        import rich  # noqa: F401 (verbs use it when they run; its lack is told before)
+        import rich  # noqa: F401 (verbs use it when they run)
 
         from regard.cli.app import run
     except ModuleNotFoundError as missing:

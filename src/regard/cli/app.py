@@ -1,27 +1,29 @@
-"""The verbs and what they share: help, versions, and errors as one line."""
+"""The verbs and what they share: strict parsing, help, versions, one-line errors, exit statuses."""
 
+import errno
 import io
 import os
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from importlib.metadata import version
+from pathlib import Path
+from typing import get_args
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, ArgumentCollection, CycloptsError
+from cyclopts.exceptions import UnknownCommandError
 
-from regard.cli.as_typed import refuse_guesses
-from regard.cli.bench import bench
-from regard.cli.doctor import doctor
-from regard.cli.evaluate import evaluate
-from regard.cli.help_texts import description, epilogue
-from regard.cli.lab import lab
-from regard.cli.regress import regress
-from regard.cli.standard_output import arriving
-from regard.cli.statuses import FAILED, INTERRUPTED, REFUSED
-from regard.cli.studio import studio
-from regard.cli.tour import tour
-from regard.cli.translate import translate
-from regard.cli.warned import in_one_line
+from regard.cli import bench, doctor, evaluate, lab, regress, studio, tour, translate
+from regard.cli.output import checked_stdout, one_line_warnings
 from regard.errors import RegardError
+
+FAILED = 1
+"""Exit status of an error inside the library."""
+REFUSED = 2
+"""Exit status of a mistake in the command."""
+INTERRUPTED = 130
+"""Exit status that a shell expects of a command that Ctrl-C has ended."""
 
 TRAIN = """Train a model on sentence pairs; interrupted, the same command goes on from the last checkpoint.
 
@@ -30,6 +32,59 @@ at once, without one. Where torchrun has started several processes, signals end 
 
 Values of the recipe come from flags, else from the file --recipe, else from the defaults: those shown here, or what \
 suits a built-in corpus."""
+TRAIN_EXAMPLES = (
+    ("regard train --corpus dates --out model", "nothing to download: dates of 20 languages to ISO form"),
+    ("regard train --pairs pairs.tsv --out mine", "your own pairs, one TAB between sentence and translation"),
+    ("regard train --corpus lists --out plain --attention none", "the same model without attention"),
+    ("torchrun --nproc-per-node 4 -m regard train --pairs pairs.tsv --out mine", "on four GPUs"),
+)
+
+
+def strict_parsing(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
+    """Refuse a whole number with a point, an empty path, and a path that cannot refer to a file.
+
+    Cyclopts calls this with the words of every verb before it converts them. It would round 0.9 to 1, and Path("") is
+    the current folder: an unset shell variable would fill it with files.
+    """
+    del app, commands
+    for argument in arguments:
+        kinds = (argument.hint, *get_args(argument.hint))
+        name = argument.field_info.name
+        for word in (token.value for token in argument.tokens):
+            if int in kinds and "." in word:
+                raise RegardError(name, got=word, needed="a whole number", repair="Write it without a point.")
+            if Path in kinds and not word:
+                raise RegardError(
+                    name, got="an empty path", needed="a name", repair="Write . where you mean the current folder."
+                )
+            if Path in kinds and (reason := _why_no_path(word)) is not None:
+                raise RegardError(
+                    name, got=f"{word!r:.60} ({reason})", needed="a path", repair="Check the path and its links."
+                )
+
+
+def _why_no_path(path: str) -> str | None:
+    """Return why a path cannot refer to a file, or None."""
+    try:
+        Path(path).stat()
+    except ValueError:  # a null character
+        return "not a path"
+    except OSError as refusal:
+        return refusal.strerror if refusal.errno in (errno.ELOOP, errno.ENAMETOOLONG) else None
+    return None
+
+
+def epilogue(examples: Sequence[tuple[str, str]]) -> str:
+    """Return the examples of a verb for the end of its help, each with its purpose above it."""
+    lines = [f"# {purpose}\n  {command}" for command, purpose in examples]
+    return "Examples:\n\n  " + "\n\n  ".join(lines)
+
+
+def description(verb: Callable) -> str:
+    """Return the docstring of a verb up to its arguments, a line for each paragraph: the terminal wraps them."""
+    text = re.split(r"\n\s*(?:Args|Examples):\n", verb.__doc__ or "")[0]
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n")).strip()
+
 
 app = App(
     name="regard",
@@ -37,34 +92,50 @@ app = App(
     help_format="plaintext",
     help_epilogue="regard VERB --help shows examples. An error is one sentence; with --debug, its traceback too.",
     version=lambda: version("regard"),
-    config=refuse_guesses,  # for every verb at once
-    suppress_keyboard_interrupt=False,  # `run` says so
+    config=strict_parsing,  # for all verbs
+    suppress_keyboard_interrupt=False,  # `run` reports it
 )
-# A verb imports what it needs when it runs, so that the help does not wait for torch.
-for verb in (tour, regress, translate, evaluate, lab, studio, doctor, bench):
-    app.command(verb, help=description(verb), help_epilogue=epilogue(verb.__name__))
-# The flags of this one are made from the recipe's records, which torch stands behind: it is imported when asked for.
-app.command("regard.cli.train:train", help=TRAIN, help_epilogue=epilogue("train"))
+# Each verb imports what it needs when it runs, so that the help does not wait for torch.
+VERBS = {
+    "tour": (tour.tour, tour.EXAMPLES),
+    "regress": (regress.regress, regress.EXAMPLES),
+    "translate": (translate.translate, translate.EXAMPLES),
+    "evaluate": (evaluate.evaluate, evaluate.EXAMPLES),
+    "lab": (lab.lab, lab.EXAMPLES),
+    "studio": (studio.studio, studio.EXAMPLES),
+    "doctor": (doctor.doctor, doctor.EXAMPLES),
+    "bench": (bench.bench, bench.EXAMPLES),
+}
+for _verb, _examples in VERBS.values():
+    app.command(_verb, help=description(_verb), help_epilogue=epilogue(_examples))
+# The flags of `train` are made from the recipe, which imports torch: this verb is imported when it is used.
+app.command("regard.cli.train:train", help=TRAIN, help_epilogue=epilogue(TRAIN_EXAMPLES))
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit status.
+    """Run one command.
 
-    What the user got wrong is one line and status 2; what went wrong inside is one line and status 1. --debug anywhere
-    before a bare -- shows where: the error goes on as it is.
+    A mistake of the user is one line and status 2; an error inside the library is one line and status 1. With --debug
+    anywhere before a bare --, the error is raised with its traceback.
+
+    Args:
+        arguments: the words of the command line; None for `sys.argv`.
+
+    Returns:
+        The exit status.
     """
     words, debug = _without_debug(sys.argv[1:] if arguments is None else arguments)
     if sys.stderr is None:  # closed: `print` would write to standard output instead
         sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
-    _write_everything()
+    _escape_unencodable()
     try:
-        with in_one_line(), arriving():
+        with one_line_warnings(), checked_stdout():
             app(words, exit_on_error=False, print_error=False, result_action="return_none")
     except KeyboardInterrupt:
         print("\nregard: interrupted.", file=sys.stderr)
         return INTERRUPTED
     except (BrokenPipeError, SystemExit) as leaving:
-        # Whoever was reading has gone: nothing is left to be said. The library of tables and help leaves by itself.
+        # The reader closed the pipe, as `head` does: exit quietly. rich raises SystemExit in this case.
         if not isinstance(leaving, BrokenPipeError) and not isinstance(leaving.__context__, BrokenPipeError):
             raise
         sys.stdout = None
@@ -78,26 +149,36 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def one_line(error: Exception) -> str:
-    """An error as one sentence; one that is not a refusal of ours says how to see where it came from."""
-    told = " ".join(str(error).split())
+    """Return an error as one line; an error that is no refusal of ours comes with the way to see its traceback."""
+    if isinstance(error, UnknownCommandError) and error.unused_tokens:
+        return _unknown_verb(error.unused_tokens[0])
+    text = " ".join(str(error).split())
     if isinstance(error, CycloptsError):
         verb = " ".join(("regard", *(error.command_chain or ())))
-        return f"{told} {verb} --help shows what it takes."
+        return f"{text} {verb} --help shows what it takes."
     if isinstance(error, RegardError):
-        return told
+        return text
     kind = type(error).__name__
-    return f"{kind}: {told or 'no further word'} (the same command with --debug shows where)."
+    return f"{kind}: {text or 'no further word'} (the same command with --debug shows where)."
 
 
-def _write_everything() -> None:
-    """A sign that a stream cannot write is written as its number, instead of ending what is done already."""
+def _unknown_verb(word: str) -> str:
+    """Return the error about a word that is no verb, with the nearest of all verbs."""
+    verbs = sorted([*VERBS, "train"])
+    near = get_close_matches(word, verbs, 1, cutoff=0.5)
+    hint = f' Did you mean "{near[0]}"?' if near else ""
+    return f'Unknown command "{word}".{hint} The commands are {", ".join(verbs)}; regard --help describes them.'
+
+
+def _escape_unencodable() -> None:
+    """Write a character that a stream cannot encode as its number, instead of ending the command."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def _without_debug(words: Sequence[str]) -> tuple[list[str], bool]:
-    """The words of a command line without --debug, and whether it was there; after -- it is text like any other."""
+    """Return the words without --debug, and whether it was there; after -- it is text."""
     end = words.index("--") if "--" in words else len(words)
     flags = list(words[:end])
     return [word for word in flags if word != "--debug"] + list(words[end:]), "--debug" in flags

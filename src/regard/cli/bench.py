@@ -12,6 +12,12 @@ from regard.errors import RegardError
 
 Suite = Literal["dot", "multihead", "additive", "lengths", "memory", "regression", "imports", "distance", "map"]
 
+EXAMPLES = (
+    ("regard bench", "all suites; minutes"),
+    ("regard bench dot additive", "some of them"),
+    ("regard bench --cuda distance", "on a GPU"),
+)
+
 
 def bench(*suites: Suite, cuda: Annotated[bool, Parameter(negative=())] = False) -> None:
     """Time the library against its peers and write the tables of the README anew.

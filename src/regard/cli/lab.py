@@ -5,6 +5,11 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+EXAMPLES = (
+    ("regard lab --quick", "a few minutes"),
+    ("regard lab --corpus dates --seeds 5 --out dates-lab", "with intervals over five trainings"),
+)
+
 
 def lab(
     *,
@@ -29,6 +34,6 @@ def lab(
         device: cpu, cuda or cuda:1.
         workers: how many models are trained at a time; one for each core by default.
     """
-    from regard.translation.lab import run
+    from regard.experiments.run import run
 
     run(out, corpus, seeds=seeds, quick=quick, device=device, workers=workers)

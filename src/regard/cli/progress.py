@@ -1,4 +1,4 @@
-"""A training as it is seen while it runs, on standard error: a live bar in a terminal, plain lines elsewhere."""
+"""The progress of a training on standard error: a live bar in a terminal, plain lines elsewhere."""
 
 import sys
 from collections.abc import Iterator
@@ -8,15 +8,23 @@ from datetime import timedelta
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from regard.translation.training.events import Advanced, EpochEnded, Event, Listener, Started, Stopped, Warned
+from regard.translation.monitoring import (
+    EpochEnded,
+    Event,
+    Listener,
+    Started,
+    Stopped,
+    TrainingProgress,
+    TrainingWarning,
+)
 
 
 @contextmanager
-def progress() -> Iterator[Listener]:
-    """Within it, events that the listener is told of are shown; standard output is left to what comes of it."""
+def training_progress() -> Iterator[Listener]:
+    """Return a callback that shows the events of a training: a live bar in a terminal, plain lines elsewhere."""
     console = Console(highlight=False, markup=False, stderr=True)
     if not console.is_terminal:
-        yield Lines()
+        yield PlainProgress()
         return
     columns = (
         TextColumn("{task.description}"),
@@ -26,11 +34,11 @@ def progress() -> Iterator[Listener]:
         TextColumn("left"),
     )
     with Progress(*columns, console=console, transient=True) as shown:
-        yield Bar(shown)
+        yield BarProgress(shown)
 
 
-class Lines:
-    """A line for the beginning, for each epoch and for each warning."""
+class PlainProgress:
+    """Prints a line at the start, for each epoch and for each warning."""
 
     def __init__(self) -> None:
         self.seconds, self.updates = 0.0, 0
@@ -42,13 +50,13 @@ class Lines:
             self._print(describe(event))
         elif isinstance(event, EpochEnded):
             self._print(self.line(event))
-        elif isinstance(event, Warned):
+        elif isinstance(event, TrainingWarning):
             self._print(f"regard: {event.text}")
         elif isinstance(event, Stopped):
             self._print(f"regard: wrote a checkpoint after update {event.update:,}.")
 
     def line(self, entry: EpochEnded) -> str:
-        """An epoch in a line: loss, speed, quality, time left."""
+        """Return an epoch as a line: loss, speed, quality, time left."""
         lasted, self.seconds = entry.seconds - self.seconds, entry.seconds
         left = entry.seconds / max(entry.update, 1) * max(self.updates - entry.update, 0)
         speed = entry.tokens / lasted if lasted > 0 else 0.0
@@ -62,11 +70,11 @@ class Lines:
         print(line, file=sys.stderr, flush=True)
 
 
-class Bar:
-    """The same lines, and below them a bar that moves with every report of progress."""
+class BarProgress:
+    """Prints the same lines, and moves a bar below them."""
 
     def __init__(self, shown: Progress) -> None:
-        self.shown, self.lines = shown, Lines()
+        self.shown, self.lines = shown, PlainProgress()
         self.task: TaskID | None = None
         self.last = ""
 
@@ -77,7 +85,7 @@ class Bar:
             self.task = self.shown.add_task("", total=event.updates, completed=event.done, facts="")
         elif self.task is None:
             return
-        elif isinstance(event, Advanced):
+        elif isinstance(event, TrainingProgress):
             facts = f"loss {event.loss:.3f}  {event.speed:,.0f} tokens/s{self.last}"
             self.shown.update(self.task, description=f"epoch {event.epoch}", completed=event.update, facts=facts)
         elif isinstance(event, EpochEnded):
@@ -87,8 +95,8 @@ class Bar:
 
 
 def describe(event: Started) -> str:
-    """What is trained, and from where on."""
-    left_out = f" ({event.left_out:,} longer ones left out)" if event.left_out else ""
+    """Return what is trained, and where it goes on."""
+    left_out = f" ({event.skipped:,} longer ones left out)" if event.skipped else ""
     resumed = "" if event.resumed_epoch is None else f"; going on in epoch {event.resumed_epoch}"
     if event.resumed_epoch is not None and event.done >= event.updates:
         resumed = "; trained to the end already"
@@ -99,5 +107,5 @@ def describe(event: Started) -> str:
 
 
 def quality(entry: EpochEnded) -> str:
-    """The last validation."""
+    """Return the result of a validation."""
     return f"BLEU {entry.bleu:.1f}, exact {entry.exact:.1f}%"

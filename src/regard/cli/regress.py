@@ -11,12 +11,18 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from regard.cli.outputs import check_can_write
-from regard.cli.waiting import waiting
+from regard.cli.output import check_can_write, spinner
 from regard.errors import RegardError
 
 if TYPE_CHECKING:
     from regard.regression.csv_report import RegressionReport, RegressOptions
+
+EXAMPLES = (
+    ("regard regress data.csv --x times --y accel --out fit.svg", "fit, choose the width, draw"),
+    ("regard regress data.csv --x east --x north --y height --kernel epanechnikov", "two columns, another kernel"),
+    ("regard regress data.csv --x times --y accel --grid 200 --predictions curve.csv", "the curve as a table"),
+    ("regard regress --demo", "the chapter's experiment"),
+)
 
 
 def regress(
@@ -74,7 +80,7 @@ def regress(
             raise _refusal(given, f"--{given} and --demo", needed, "The experiment has its own data and kernels.")
         from regard.regression import experiment
 
-        with waiting("comparing kernels and widths"):
+        with spinner("comparing kernels and widths"):
             experiment.run(out or Path("regress-demo"), experiment.DRAWS if draws is None else draws)
         return
     if draws is not None:
@@ -103,7 +109,7 @@ def regress(
         out=out,
         drop_missing=drop_missing,
     )
-    with waiting(f"fitting {file}"), redirect_stdout(sys.stderr) if json else nullcontext():
+    with spinner(f"fitting {file}"), redirect_stdout(sys.stderr) if json else nullcontext():
         fitted = run(options)
     if json:
         print(as_json(options, fitted))

@@ -5,6 +5,11 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+EXAMPLES = (
+    ("regard studio", "a page on this machine, opened in the browser"),
+    ("regard studio model --port 8100 --no-browser", "with a model of your own"),
+)
+
 
 def studio(
     model: Path | None = None,

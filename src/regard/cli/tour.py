@@ -10,6 +10,11 @@ from cyclopts import Parameter
 if TYPE_CHECKING:
     from regard.tour.events import Listener
 
+EXAMPLES = (
+    ("regard tour", "compute the chapter and write its page into the folder tour"),
+    ("regard tour --out lecture", "the same into another folder"),
+)
+
 
 def tour(*, out: Path = Path("tour"), quick: Annotated[bool, Parameter(negative=())] = False) -> None:
     """Compute the whole chapter and write one interactive page that opens in any browser, without a network.

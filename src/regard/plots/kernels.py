@@ -31,7 +31,7 @@ def kernels(scores: Mapping[str, ScoreLike], *, farthest: float = 3.0, ax: Axes 
     """
     if not 0 < farthest < float("inf"):
         raise RegardError("farthest", got=f"{farthest}", needed="a distance above 0", repair="Leave it out for 3.")
-    distance = torch.linspace(-farthest, farthest, PLACES, dtype=torch.float64)
+    distance = torch.linspace(-farthest, farthest, PLACES, dtype=torch.float64, device="cpu")
     drawings = {name: _heights(score, distance) for name, score in scores.items()}
     with axes_or_new(ax) as drawn:
         for index, (name, heights) in enumerate(drawings.items()):
@@ -43,5 +43,7 @@ def kernels(scores: Mapping[str, ScoreLike], *, farthest: float = 3.0, ax: Axes 
 
 
 def _heights(score: ScoreLike, distance: torch.Tensor) -> np.ndarray:
-    query, key = torch.zeros(1, 1, dtype=distance.dtype), distance[:, None]
-    return inspect(query, key, key, score).scores()[0].exp().detach().numpy()
+    """Return f(distance) (places,), computed on the device of the score's tensors."""
+    tensors = score.state_dict().values() if isinstance(score, torch.nn.Module) else ()
+    key = distance[:, None].to(next((tensor.device for tensor in tensors), distance.device))
+    return inspect(key.new_zeros(1, 1), key, key, score).scores()[0].exp().detach().cpu().numpy()

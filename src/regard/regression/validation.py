@@ -171,7 +171,7 @@ def _check_tensors(estimator: Any, X: Tensor, y: Any, sample_weight: Any, *, lab
 def _to(argument: str, numbers: Any, X: Tensor) -> Tensor:
     """Return numbers for each row as a tensor on the device of X, detached from their graph."""
     try:
-        tensor = torch.as_tensor(numbers)
+        tensor = torch.as_tensor(numbers, device=X.device)
     except (TypeError, ValueError, RuntimeError) as error:
         raise RegardError(
             argument, got=describe(numbers), needed="a number for each row of X", repair="Pass an array or a tensor."

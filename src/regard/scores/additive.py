@@ -12,6 +12,8 @@ from regard.checks import Rows, check_int
 from regard.scores.base import PairScore, Score, align_batch, check_dim, check_dtype
 from regard.torch_compat import is_traced
 
+LOGISTIC_ERROR = 4.0
+"""Bound on the error of a tanh in `AdditivePair.scores`, in units of the dtype's eps."""
 GRID = (*(step / 4 for step in range(4, 25)), 6.5, 7.0, 7.5, 8.0)
 """Possible bounds of the activations: from 1 to 6 in steps of 1/4, then to 8 in steps of 1/2."""
 INITIAL_BOUND = 6.0
@@ -39,14 +41,17 @@ class AdditivePair(PairScore):
     reach: tuple[float, float]
 
     def scores(self, rows: Rows | None = None, allowed: Tensor | None = None) -> Tensor:
-        """Return w' tanh(a + b)."""
+        """Return w' tanh(a + b).
+
+        tanh x = 1 - 2 r, where r is the logistic function of -2x, which torch computes in a third of the time.
+        """
         del allowed
         query, key = self._tokens(rows)
-        hidden = (query.unsqueeze(-2) + key.unsqueeze(-3)).tanh_()
-        weight = self.weight.to(hidden.dtype)
+        r = ((-2 * query).unsqueeze(-2) + (-2 * key).unsqueeze(-3)).sigmoid_()
+        weight = self.weight.to(r.dtype)
         if weight.numel() == weight.shape[-1]:  # the batch shares one w, so one matrix-vector product is enough
-            return hidden @ weight.flatten()
-        return (hidden @ weight.unsqueeze(-1)).squeeze(-1)
+            return torch.add(weight.sum(), r @ weight.flatten(), alpha=-2)
+        return torch.add(weight.sum(-1, keepdim=True), (r @ weight.unsqueeze(-1)).squeeze(-1), alpha=-2)
 
     def parameters(self) -> tuple[Tensor, ...]:
         """Return w."""

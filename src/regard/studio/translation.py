@@ -7,7 +7,7 @@ from regard.studio.asked import Asked
 from regard.studio.limits import MOST_CANDIDATES, MOST_CHARACTERS
 from regard.studio.models.shelf import Shelf
 from regard.translation import Translation, Translator
-from regard.translation.vocabularies.surfaces import UNKNOWN_SIGN
+from regard.translation.vocabulary import UNKNOWN_SIGN
 
 UNITS = ("auto", "tokens", "words")
 MOST_FRAMES = 10_000

@@ -268,6 +268,17 @@ def test_the_backward_pass_of_one_query_is_two_programs_whatever_its_strides():
 
 
 @compiling
+def test_a_loop_is_compiled_for_a_cpu_whatever_the_default_device():
+    operands = loop_operands(additive._scores_loop, 3, 4, 6, 5, torch.float32)
+    additive._compiled.cache_clear()
+    before = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    with torch.device("meta"):
+        (found,) = additive.run_loop(additive._scores_loop, *operands)
+    torch.testing.assert_close(found, *additive._scores_loop(*operands))
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == before + 1
+
+
+@compiling
 @pytest.mark.parametrize("at", range(4))
 def test_a_size_of_1_is_taken(at):
     sizes = [1 if place == at else size for place, size in enumerate((3, 4, 6, 5))]

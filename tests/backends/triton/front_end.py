@@ -16,7 +16,7 @@ from triton.runtime.jit import JITFunction
 import regard
 from regard import Mask, scores
 from regard.backends import triton as backend
-from regard.backends.triton import additive
+from regard.backends.triton import additive, distance
 from regard.backends.triton.additive import lifted  # noqa: F401 - before INTERPRETED is replaced, which it copies
 
 TARGET = GPUTarget("cuda", 90, 32)
@@ -80,6 +80,7 @@ def run_all():
 
 
 def main():
+    """Run all calls as long ones, and then as short ones."""
     seen = set()
     triton.runtime.driver.set_active(NoGPU())
     with (
@@ -88,6 +89,8 @@ def main():
         mock.patch.object(backend, "INTERPRETED", True),
         mock.patch.multiple(additive, MIN_LIFT_WORK=0, MIN_LIFT_TOKENS=0),
     ):
+        with mock.patch.object(additive, "MAX_SHORT_KEYS", 0), mock.patch.object(distance, "MAX_SHORT_PAIRS", 0):
+            run_all()
         run_all()
     print("\n".join(sorted(seen)))
 

@@ -74,7 +74,8 @@ def test_replay_equals_the_call(name, backward):
 def test_compiled_caller_uses_the_kernels_in_a_cuda_graph(monkeypatch, name, backward):
     """Cached tables are created while the caller is traced. torch refuses tensors in the memory of a captured graph."""
     # Calls of any size use the kernels.
-    monkeypatch.setattr(dispatch, "MIN_TRITON_ELEMENTS", dict.fromkeys(dispatch.MIN_TRITON_ELEMENTS, 0))
+    least = dict.fromkeys(dispatch.MIN_TRITON_ELEMENTS, 0)
+    monkeypatch.setattr(dispatch, "MIN_TRITON_ELEMENTS", least)
     score, tolerance = scores()[name]
     additive.lift.tables_on.cache_clear()
     compiled = torch.compile(

@@ -14,7 +14,7 @@ SOURCE = Path(regard.backends.triton.__file__).parent
 def launched():
     """Return the names of all kernels that the source launches."""
     texts = [path.read_text(encoding="utf-8") for path in SOURCE.rglob("*.py")]
-    return {name for text in texts for name in re.findall(r"(?<!def )\blaunch\(\s*(\w+),", text)}
+    return {name for text in texts for name in re.findall(r"(?<!def )\b[lL]aunch\(\s*(\w+),", text)}
 
 
 def test_every_kernel_passes_the_front_end():

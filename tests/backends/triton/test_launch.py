@@ -114,10 +114,11 @@ def test_other_masks_are_not_supported(mask):
 
 
 def test_key_bias_forbids_the_keys_that_any_mask_hides():
+    device = torch.get_default_device()
     second = Dense(torch.tensor([[[False, True, True, True, True]]]))
     mask = kernel_mask_of(And(LENGTHS, second))
-    assert mask.key_bias(5, torch.device("cpu")).tolist() == [[[-torch.inf, 0, 0, -torch.inf, -torch.inf]]]
+    assert mask.key_bias(5, device).tolist() == [[[-torch.inf, 0, 0, -torch.inf, -torch.inf]]]
     bias = torch.tensor([[[torch.nan, 1.0, 2.0, torch.inf, 3.0]]])
-    assert mask.key_bias(5, torch.device("cpu"), bias).tolist() == [[[-torch.inf, 1, 2, -torch.inf, -torch.inf]]]
-    assert kernel_mask_of(None).key_bias(5, torch.device("cpu")) is None
-    assert kernel_mask_of(None).key_bias(5, torch.device("cpu"), bias) is bias
+    assert mask.key_bias(5, device, bias).tolist() == [[[-torch.inf, 1, 2, -torch.inf, -torch.inf]]]
+    assert kernel_mask_of(None).key_bias(5, device) is None
+    assert kernel_mask_of(None).key_bias(5, device, bias) is bias

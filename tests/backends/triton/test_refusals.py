@@ -100,9 +100,10 @@ def test_auto_never_uses_triton_on_a_cpu():
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="auto uses triton on a GPU")
-def test_auto_uses_triton_on_a_gpu_unless_the_problem_is_small():
+def test_auto_uses_triton_on_a_gpu_unless_a_small_problem_needs_gradients():
     small, large = (torch.randn(2, tokens, 64, device="cuda") for tokens in (64, 2048))
-    assert regard.why(small, small, small, "gaussian").backend == "reference"
+    assert regard.why(small, small, small, "gaussian").backend == "triton"
+    assert regard.why(small, small, small.clone().requires_grad_(), "gaussian").backend == "reference"
     assert regard.why(large, large, large, "gaussian").backend == "triton"
     assert regard.why(large, large, large, "gaussian", dropout=0.5).backend == "blocked"
 

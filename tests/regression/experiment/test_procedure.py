@@ -3,6 +3,7 @@
 import csv
 
 import pytest
+import torch
 from tests.refuses import refuses
 
 from regard.plots import files as picture_files
@@ -12,7 +13,7 @@ from regard.regression.experiment import procedure
 @pytest.fixture(scope="module")
 def written(experiment, tmp_path_factory):
     out = tmp_path_factory.mktemp("experiment")
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, torch.device("meta"):  # tensors made there have no values
         patch.setattr(picture_files, "RASTER_DPI", 40)  # coarse pictures are written faster
         files = procedure.write(experiment, out)
     return {file.name: file for file in files}, out

@@ -5,13 +5,12 @@ import torch
 from tests.studio.conftest import SIZES, small
 
 from regard.studio.models.frames import JUDGED, Looks
-from regard.translation.corpora import built_in
-from regard.translation.training import Corpus
+from regard.translation.corpora import built_in_corpus
 
 
 @pytest.fixture(scope="module")
 def corpus():
-    return Corpus.of("dates", built_in("dates", **SIZES))
+    return built_in_corpus("dates", **SIZES)
 
 
 def test_an_untrained_model_looks_everywhere(corpus):
@@ -34,7 +33,7 @@ def test_a_model_without_attention_has_no_weights(corpus):
 
 
 def test_as_many_pairs_are_judged_as_the_page_says():
-    corpus = Corpus.of("dates", built_in("dates", **SIZES | {"valid": 60}))
+    corpus = built_in_corpus("dates", **SIZES | {"valid": 60})
     looks = Looks(small().recipe, corpus)
     assert len(looks.pairs) == JUDGED == 32
     assert looks.pairs[:2] == looks.shown

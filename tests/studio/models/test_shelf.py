@@ -36,7 +36,7 @@ def test_a_damaged_folder_is_refused_at_once(tmp_path):
 
 @pytest.mark.parametrize("told", [None, {}, {"exact": "all"}, {"exact": True}, {"exact": 1e9}, {"exact": -1}, "no"])
 def test_a_quality_that_cannot_be_believed_is_not_shown(told, tmp_path):
-    loaded = random_model(facts={"validation": told})
+    loaded = random_model(metadata={"validation": told})
     shelf = Shelf.of_folder(save_model(tmp_path / "model", loaded))
     assert validation_of(shelf.translator("given"))["exact"] is None
 

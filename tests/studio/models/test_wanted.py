@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from regard.studio.models.wanted import SIZES, Wanted, plan
-from regard.translation.training.recipes import preset
+from regard.translation.recipe import preset
 
 
 def test_the_plan_begins_with_the_chapters_score_and_has_every_other():

@@ -11,15 +11,15 @@ import torch
 from scipy.stats import t
 from statsmodels.stats.proportion import proportion_confint
 
+from regard.experiments.variants import EVERY
 from regard.regression.experiment import data, leave_one_out
 from regard.tour import QUICK, results
 from regard.tour.stations import bottleneck, errata, heads, learning
 from regard.tour.trainings.watched import train
 from regard.translation.corpora import dates
-from regard.translation.lab.competitors import EVERY
-from regard.translation.training import Corpus
-from regard.translation.training.recipes import preset
-from regard.translation.training.trainee import Trainee
+from regard.translation.dataset import Corpus
+from regard.translation.recipe import preset
+from regard.translation.training import Trainer
 
 CPU = torch.device("cpu")
 
@@ -169,9 +169,9 @@ def bottleneck_(station):
         "kept": str(kept[-1]["by_length"][-1]["count"]),
     }
     for place, way in ((2, "none"), (3, "additive")):
-        model = Trainee.begin(preset("lists").with_flags({"attention": way}), Corpus.of("lists", made), None, CPU).model
+        trainer = Trainer(preset("lists").with_flags({"attention": way}), made)
         facts[way] = in_percent(sum(row[place] == row[1] for row in rows), len(rows))
-        facts[f"{way}.parameters"] = f"{sum(parameter.numel() for parameter in model.parameters()):,}"
+        facts[f"{way}.parameters"] = f"{trainer.parameter_count:,}"
     return facts
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from regard.experiments.scores import DIMENSIONS
 from regard.tour.stations.saturation import KEYS
-from regard.translation.lab.saturation import DIMENSIONS
 
 
 def test_the_shown_scores_spread_with_the_dimension(stations):

@@ -2,8 +2,8 @@
 
 import pytest
 
+from regard.experiments.variants import EVERY, NONE
 from regard.tour.results.laboratory import compared
-from regard.translation.lab.competitors import EVERY, NONE
 
 
 def test_a_row_for_every_score_the_laboratory_compares(stations):

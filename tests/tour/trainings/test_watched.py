@@ -4,15 +4,15 @@ import torch
 
 from regard.tour.trainings.watched import train
 from regard.translation import training
-from regard.translation.corpora import built_in
-from regard.translation.training.recipes import preset
+from regard.translation.corpora import built_in_corpus
+from regard.translation.recipe import preset
 from regard.translation.translator import Translator
 
 EPOCHS = 2
 
 
 def corpus():
-    return training.Corpus.of("lists", built_in("lists", train=120, valid=12, test=12, longest=3))
+    return built_in_corpus("lists", train=120, valid=12, test=12, longest=3)
 
 
 def recipe():

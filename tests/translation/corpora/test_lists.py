@@ -7,7 +7,7 @@ from tests.refuses import refuses
 from tests.translation.corpora.truth import check, said
 
 from regard.translation.corpora import lists
-from regard.translation.corpora.english import below_hundred
+from regard.translation.corpora.numbers import below_hundred
 
 SMALL = lists(train=1212, valid=60, test=240)
 

@@ -316,5 +316,6 @@ def _compiled(loop: Loop, dtype: torch.dtype, ones: tuple[bool, ...]) -> Loop:
     assert isinstance(loop, FunctionType)
     program = torch.compile(FunctionType(loop.__code__.replace(), loop.__globals__), dynamic=True)
     shape = (batch, 1, hidden) if loop is _scores_loop else (batch, queries, keys)
-    program(*(torch.ones(at, dtype=dtype) for at in ((batch, queries, hidden), (batch, keys, hidden), shape)))
+    shapes = (batch, queries, hidden), (batch, keys, hidden), shape
+    program(*(torch.ones(at, dtype=dtype, device="cpu") for at in shapes))
     return program

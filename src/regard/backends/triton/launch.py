@@ -6,7 +6,7 @@ so that a tensor which is shared over the batch is never copied.
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -48,8 +48,8 @@ class Tile(NamedTuple):
 
 def launch(
     kernel: Any, programs: int, *operands: Tensor | Operand | None, tile: Tile | None = None, **settings: Any
-) -> None:
-    """Start a kernel.
+) -> Any:
+    """Start a kernel, and return it as Triton compiled it for these arguments (None in the interpreter).
 
     Args:
         kernel: a function decorated with triton.jit.
@@ -60,7 +60,131 @@ def launch(
     """
     if tile is not None:
         settings |= {"BM": tile.queries, "BN": tile.keys, "num_warps": tile.warps, "num_stages": tile.stages}
-    kernel[(programs,)](*operands, **settings)
+    return kernel[(programs,)](*operands, **settings)
+
+
+# --- Calls of one launch ---------------------------------------------------------------------------------------
+
+Layout = tuple[Any, ...]
+"""Everything about some tensors that the arguments of a kernel depend on, but for the pointers."""
+# Layouts of calls that an operator remembers; it forgets all when there are more.
+MAX_KNOWN_CALLS = 1024
+
+
+def layout_of(tensors: Sequence[Tensor]) -> Layout:
+    """Return the layout of tensors: device, dtypes, shapes, strides, alignment, and which of them are the same."""
+    pointers = [x.data_ptr() for x in tensors]
+    # Triton compiles another kernel for pointers that are not multiples of 16.
+    layouts = [
+        (x.dtype, x.shape, x.stride(), pointer % 16, pointers.index(pointer))
+        for x, pointer in zip(tensors, pointers, strict=True)
+    ]
+    return tensors[0].device, *layouts
+
+
+class KnownCall(NamedTuple):
+    """A call of one launch that can be repeated with other tensors of the same layout.
+
+    A short call spends most of its time on the host: it finds the arguments of its kernel, and Triton finds the
+    compiled kernel for them. Both depend on the layout alone, so they are remembered: see
+    `python -m benchmarks map --cuda`.
+
+    Attributes:
+        start: starts the compiled kernel; takes all of its arguments.
+        arguments: all arguments; None for those that are replaced.
+        replaced: of each tensor among the arguments its position, its place among inputs and results, and the strides
+            that follow it, or None if it is no operand with strides.
+        results: shape and dtype of each result.
+    """
+
+    start: Callable[..., None]
+    arguments: list[Any]
+    replaced: list[tuple[int, int, tuple[Any, ...] | None]]
+    results: list[tuple[torch.Size, torch.dtype]]
+
+    def repeat(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """Start the kernel for other inputs, and return new results."""
+        results = [inputs[0].new_empty(shape, dtype=dtype) for shape, dtype in self.results]
+        self.start(*self.arguments_for([*inputs, *results]))
+        return results
+
+    def arguments_for(self, tensors: Sequence[Tensor]) -> list[Any]:
+        """Return all arguments of the kernel for other inputs and results."""
+        arguments = self.arguments.copy()
+        for position, place, strides in self.replaced:
+            arguments[position] = tensors[place] if strides is None else (tensors[place], *strides)
+        return arguments
+
+
+class Launch(NamedTuple):
+    """The one launch of a call.
+
+    Attributes:
+        kernel: a function decorated with triton.jit.
+        programs: number of programs.
+        results: the results of the call, and other memory that the kernel writes to.
+        operands: the first arguments of the kernel.
+        tile: as for `launch`.
+        settings: the other arguments of the kernel, and options.
+    """
+
+    kernel: Any
+    programs: int
+    results: list[Tensor]
+    operands: Sequence[Tensor | Operand | None]
+    tile: Tile
+    settings: dict[str, Any]
+
+    def start(self) -> Any:
+        """Start the kernel, and return what `launch` returns."""
+        return launch(self.kernel, self.programs, *self.operands, tile=self.tile, **self.settings)
+
+
+def launch_or_repeat(
+    known: dict[Layout | None, KnownCall],
+    layout: Layout | None,
+    inputs: Sequence[Tensor],
+    prepare: Callable[[], Launch],
+) -> list[Tensor]:
+    """Run a call of one launch, and return its results.
+
+    Args:
+        known: the known calls of the operator.
+        layout: everything that the arguments of the kernel depend on but for the pointers; None if they depend on more.
+        inputs: the tensors of the call.
+        prepare: returns the launch; called if no call of this layout is known.
+    """
+    call = known.get(layout)
+    if call is not None:
+        return call.repeat(inputs)
+    one = prepare()
+    compiled = one.start()
+    if layout is not None and compiled is not None:
+        call = _known_call(one, compiled[one.programs, 1, 1], inputs)
+        if call is not None:
+            if len(known) == MAX_KNOWN_CALLS:
+                known.clear()
+            known[layout] = call
+    return one.results
+
+
+def _known_call(one: Launch, start: Callable[..., None], inputs: Sequence[Tensor]) -> KnownCall | None:
+    """Return a call that can be repeated, or None if its kernel reads a tensor that was made from the inputs."""
+    settings = one.settings | {"BM": one.tile.queries, "BN": one.tile.keys}
+    arguments = [*one.operands, *(settings[name] for name in one.kernel.arg_names[len(one.operands) :])]
+    places: dict[int, int] = {}
+    for place, tensor in enumerate([*inputs, *one.results]):
+        places.setdefault(tensor.data_ptr(), place)
+    replaced: list[tuple[int, int, tuple[Any, ...] | None]] = []
+    for position, argument in enumerate(arguments):
+        tensor, *strides = argument if isinstance(argument, tuple) else (argument,)
+        if not isinstance(tensor, Tensor):
+            continue
+        if tensor.data_ptr() not in places:
+            return None
+        replaced.append((position, places[tensor.data_ptr()], tuple(strides) if isinstance(argument, tuple) else None))
+        arguments[position] = None
+    return KnownCall(start, arguments, replaced, [(x.shape, x.dtype) for x in one.results])
 
 
 def pick_tile(tiles: Sequence[Tile], tokens: int, batch: int) -> Tile:
@@ -116,6 +240,8 @@ def fold(batch: Sequence[int], tensors: Sequence[Tensor]) -> Folded:
     Returns:
         The folded tensors.
     """
+    if len(batch) == 1:  # most calls
+        return Folded([x.unsqueeze(0) for x in tensors], 1, batch[0], [x.shape[:-2] for x in tensors])
     groups = shared_groups(batch, tensors)
     if len(groups) > 2:
         expanded = [axis for group in groups[:-1] for axis in group]

@@ -17,9 +17,11 @@ Matrix products of float32 numbers use three TF32 products: each number is split
 import triton
 import triton.language as tl
 
-# Arguments that change from call to call. Triton would otherwise compile variants for 1 and for multiples of 16. Only
-# the kernels of distances are decorated with it; its effect on the kernels of additive scores was not measured.
-UNSPECIALIZED = ("inner", "queries", "keys", "count", "blocks", "chunks", "key_blocks", "far_blocks", "key_programs")
+# Arguments that change from call to call. Triton would otherwise compile variants for 1 and for multiples of 16.
+UNSPECIALIZED = (
+    "inner", "queries", "keys", "count", "blocks", "chunks", "row_blocks", "key_blocks", "far_blocks", "own_blocks",
+    "key_programs", "query_programs", "query_inner", "key_inner", "first_batch", "num_batch", "parts",
+)  # fmt: skip
 
 INFINITY = tl.constexpr(float("inf"))
 LOG2E = tl.constexpr(1.4426950408889634)
@@ -53,6 +55,19 @@ def load_tokens(tokens, t, x, count, DIM: tl.constexpr):
     """
     pointers = tokens[0] + t.to(tl.int64)[:, None] * tokens[1] + x.to(tl.int64)[None, :] * tokens[2]
     return tl.load(pointers, mask=(t < count)[:, None] & (x < DIM)[None, :], other=0.0).to(tl.float32)
+
+
+@triton.jit
+def store_transposed(tokens, t, count, target, step, DIM: tl.constexpr, BD: tl.constexpr):
+    """Write the tokens t in float32 to target, a pointer (tokens,) to the first dimension; 0 beyond the last token.
+
+    tokens: as for `load_tokens`.
+    step: from one dimension to the next in target, so that a run of tokens is a run of memory.
+    """
+    for first in range(0, DIM, BD):
+        d = first + tl.arange(0, BD)
+        tile = load_tokens(tokens, t, d, count, DIM)
+        tl.store(target[:, None] + d[None, :].to(tl.int64) * step, tile, mask=(d < DIM)[None, :])
 
 
 @triton.jit

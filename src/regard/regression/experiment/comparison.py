@@ -73,6 +73,6 @@ def judge(draws: Draws, kernel: str, widths: Tensor) -> Judged:
 
 
 def _follow(line: OneLine, kernel: str) -> tuple[Tensor, Tensor]:
-    widths = torch.tensor(FOLLOWED, dtype=torch.float64) * canonical_ratio(kernel)
+    widths = torch.tensor(FOLLOWED, dtype=torch.float64, device="cpu") * canonical_ratio(kernel)
     errors = [line.fit(kernel, width).errors().mean() for width in widths.tolist()]
     return widths, torch.stack(errors)

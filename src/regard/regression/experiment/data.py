@@ -17,11 +17,11 @@ def truth(x: Tensor) -> Tensor:
 def samples(count: int = SAMPLES, *, seed: int = SEED) -> tuple[Tensor, Tensor]:
     """Draw x uniformly on [0, 4], in order, and y = truth + N(0, 1) noise; each (count,), float64."""
     generator = torch.Generator().manual_seed(seed)
-    x = LOW + (HIGH - LOW) * torch.rand(count, generator=generator, dtype=torch.float64)
+    x = LOW + (HIGH - LOW) * torch.rand(count, generator=generator, dtype=torch.float64, device="cpu")
     x = x.sort().values
-    return x, truth(x) + torch.randn(count, generator=generator, dtype=torch.float64)
+    return x, truth(x) + torch.randn(count, generator=generator, dtype=torch.float64, device="cpu")
 
 
 def places(count: int = PLACES) -> Tensor:
     """The evenly spaced x at which the curve is asked for, (count,), float64."""
-    return torch.linspace(LOW, HIGH, count, dtype=torch.float64)
+    return torch.linspace(LOW, HIGH, count, dtype=torch.float64, device="cpu")

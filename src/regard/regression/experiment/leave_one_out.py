@@ -17,8 +17,8 @@ TRIED = 40
 
 def grid(kernel: str) -> Tensor:
     """(widths,): evenly spaced in the logarithm."""
-    gaussian = torch.logspace(0, 1, TRIED, base=WIDEST / NARROWEST, dtype=torch.float64) * NARROWEST
-    return gaussian * canonical_ratio(kernel)
+    steps = torch.logspace(0, 1, TRIED, base=WIDEST / NARROWEST, dtype=torch.float64, device="cpu")
+    return steps * NARROWEST * canonical_ratio(kernel)
 
 
 def widths(line: OneLine, kernel: str) -> Tensor:

@@ -48,8 +48,10 @@ def measure() -> Dropped:
     """Draw queries and keys, and compare the weights."""
     generator = torch.Generator().manual_seed(0)
     rows = [_by_spread(spread, generator) for spread in SPREADS]
-    exact, spreads, seven, eight, gaussian, bound = torch.tensor(rows, dtype=torch.float64).T
-    drawn, level = torch.tensor([_by_dimension(dim, generator) for dim in DIMENSIONS], dtype=torch.float64).T
+    exact, spreads, seven, eight, gaussian, bound = torch.tensor(rows, dtype=torch.float64, device="cpu").T
+    drawn, level = torch.tensor(
+        [_by_dimension(dim, generator) for dim in DIMENSIONS], dtype=torch.float64, device="cpu"
+    ).T
     return Dropped(
         float(exact.max()),
         spreads,
@@ -59,7 +61,7 @@ def measure() -> Dropped:
             "q'k for −|q − k|²/2, the Gaussian of eq. 5": gaussian,
         },
         bound,
-        torch.tensor(DIMENSIONS),
+        torch.tensor(DIMENSIONS, device="cpu"),
         {"k ~ N(0, I)": drawn, "the same, scaled to |k| = √D": level},
     )
 
@@ -67,7 +69,7 @@ def measure() -> Dropped:
 def _by_spread(spread: float, generator: torch.Generator) -> tuple[float, ...]:
     """The rounding of the identity, the spread that was drawn, three total variations and the bound of the first."""
     query, key = _directions(QUERIES, generator), _directions(KEYS, generator)
-    uniform = torch.rand(DRAWS, KEYS, 1, generator=generator, dtype=torch.float64) - 0.5
+    uniform = torch.rand(DRAWS, KEYS, 1, generator=generator, dtype=torch.float64, device="cpu") - 0.5
     key = key * (1 + spread * math.sqrt(12) * uniform).sqrt()
     norms = key.square().sum(-1)
     distance = _weights(query, key, SquaredDistance())
@@ -85,8 +87,8 @@ def _by_spread(spread: float, generator: torch.Generator) -> tuple[float, ...]:
 
 def _by_dimension(dim: int, generator: torch.Generator) -> tuple[float, float]:
     """Eq. 8 for the Gaussian with the same 1 / sqrt(D), its width being D^(1/4): keys as drawn, and of one norm."""
-    query = torch.randn(DRAWS, QUERIES, dim, generator=generator, dtype=torch.float64)
-    key = torch.randn(DRAWS, KEYS, dim, generator=generator, dtype=torch.float64)
+    query = torch.randn(DRAWS, QUERIES, dim, generator=generator, dtype=torch.float64, device="cpu")
+    key = torch.randn(DRAWS, KEYS, dim, generator=generator, dtype=torch.float64, device="cpu")
     level = key / key.norm(dim=-1, keepdim=True) * math.sqrt(dim)
     drawn, scaled = (
         total_variation(_weights(query, keys, Gaussian(dim**0.25)), _weights(query, keys, ScaledDot()))
@@ -107,5 +109,5 @@ def _weights(query: Tensor, key: Tensor, score: Score, bias: Tensor | None = Non
 
 def _directions(count: int, generator: torch.Generator) -> Tensor:
     """(draws, count, dim), each of norm 1."""
-    drawn = torch.randn(DRAWS, count, DIM, generator=generator, dtype=torch.float64)
+    drawn = torch.randn(DRAWS, count, DIM, generator=generator, dtype=torch.float64, device="cpu")
     return drawn / drawn.norm(dim=-1, keepdim=True)

@@ -18,7 +18,8 @@ class OneLine:
     def __init__(self, draws: Draws) -> None:
         """Move each draw to its own stretch of the line."""
         self.draws = draws
-        self._start = torch.arange(len(draws.x), dtype=torch.float64)[:, None] * (APART + data.HIGH - data.LOW)
+        number = torch.arange(len(draws.x), dtype=torch.float64, device="cpu")
+        self._start = number[:, None] * (APART + data.HIGH - data.LOW)
         self._key = (draws.x + self._start).reshape(-1, 1)
         self._samples = Observations(self._key, draws.y.reshape(-1, 1))
 

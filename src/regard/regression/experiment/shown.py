@@ -57,5 +57,5 @@ def pool(alone: Draws, kernel: str, width: float) -> Pooled:
     """The curve of a single draw, and the weights behind it; a row without any key in its window has none."""
     query, key = data.places()[:, None], alone.x[0, :, None]
     record = regard.inspect(query, key, alone.y[0, :, None], score=KERNEL_SCORES[kernel](width))
-    curve = fit(alone, kernel, torch.tensor([width], dtype=torch.float64)).fits[0]
+    curve = fit(alone, kernel, torch.tensor([width], dtype=torch.float64, device="cpu")).fits[0]
     return Pooled(kernel, width, curve, record.weights())

@@ -5,15 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from regard.translation.corpora import Example
-from regard.translation.evaluation.attention import attention_on_spans
-from regard.translation.training import Corpus, Recipe
-from regard.translation.training.checkpoint import load as load_checkpoint
-from regard.translation.training.trainee import Trainee
-from regard.translation.translated import Translation
-from regard.translation.translator import Translator
+from regard.translation.alignment import corpus_span_attention
+from regard.translation.checkpoint import load as load_checkpoint
+from regard.translation.dataset import Corpus, Pair
+from regard.translation.recipe import Recipe
+from regard.translation.training import Trainer
+from regard.translation.translator import Translation, Translator
 
 LANGUAGES = ("de", "ja", "en", "fi")  # fields backwards, forwards, out of order, with endings
 JUDGED = 32  # validation pairs over which the share on the right characters is averaged
@@ -40,15 +37,15 @@ class Looks:
     """Looks at the model of a training; the pairs are the same each time, so that frames compare."""
 
     def __init__(self, recipe: Recipe, corpus: Corpus) -> None:
-        self.trainee = Trainee.begin(recipe, corpus, None, torch.device("cpu"))
+        self.trainer = Trainer(recipe, corpus)
         self.has_attention = recipe.model.attention != "none"
-        examples = [pair for pair in corpus.valid if isinstance(pair, Example)]
+        examples = [pair for pair in corpus.valid if isinstance(pair, Pair)]
         self.shown = _one_of_each(examples)
         self.pairs = [*self.shown, *(pair for pair in examples if pair not in self.shown)][:JUDGED]
 
     def sentences(self) -> list[dict[str, Any]]:
         """The sentences shown, cut into the tokens of both sides."""
-        source, target = self.trainee.source_vocabulary, self.trainee.target_vocabulary
+        source, target = self.trainer.source_vocabulary, self.trainer.target_vocabulary
         return [
             {
                 "language": pair.label,
@@ -68,15 +65,15 @@ class Looks:
         state = load_checkpoint(folder)
         if state is None:
             return None
-        self.trainee.model.load_state_dict(state["trainee"]["model"])
-        return self._look(int(state["standing"]["count"]), loss)
+        self.trainer.model.load_state_dict(state["trainer"]["model"])
+        return self._look(int(state["trainer"]["update"]), loss)
 
     def _look(self, update: int, loss: float | None) -> Frame:
         if not self.has_attention:
             return Frame(update, loss, None, ())
-        translator = Translator([self.trainee.loaded()])
+        translator = Translator([self.trainer.snapshot(averaged=False)])
         seen = translator.force([pair.source for pair in self.pairs], [pair.target for pair in self.pairs])
-        share = attention_on_spans(seen, self.pairs)
+        share = corpus_span_attention(seen, self.pairs)
         shown = tuple(_rounded(one) for one in seen[: len(self.shown)])
         return Frame(update, loss, None if share is None else round(share, DIGITS), shown)
 
@@ -88,7 +85,7 @@ def _rounded(one: Translation) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(round(weight, DIGITS) for weight in row) for row in alignment.weights.tolist())
 
 
-def _one_of_each(examples: Sequence[Example]) -> list[Example]:
+def _one_of_each(examples: Sequence[Pair]) -> list[Pair]:
     """A sentence of each language shown, as far as the corpus has them; else its first ones."""
     of_language = {label: [pair for pair in examples if pair.label == label] for label in LANGUAGES}
     return [pairs[0] for pairs in of_language.values() if pairs] or list(examples[:2])

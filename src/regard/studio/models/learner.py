@@ -15,11 +15,10 @@ from regard.errors import RegardError
 from regard.studio.models.cache import Cache
 from regard.studio.models.frames import Frame, Looks
 from regard.studio.models.wanted import CORPUS, Wanted
-from regard.translation.corpora import built_in
-from regard.translation.training import Corpus
-from regard.translation.training.events import Advanced, Ended, EpochEnded, Event, Started
-from regard.translation.training.lock import HeldFolderError
-from regard.translation.training.loop import STATE, train
+from regard.translation.checkpoint import FolderLockedError
+from regard.translation.corpora import built_in_corpus
+from regard.translation.monitoring import EpochEnded, Event, Started, TrainingProgress, TrainingResult
+from regard.translation.training import STATE, train
 
 Tell = Callable[[dict[str, Any]], None]
 POLITE = 10  # how far this process steps back behind others
@@ -27,12 +26,12 @@ POLITE = 10  # how far this process steps back behind others
 
 def learn(wanted: Wanted, cache: Cache, tell: Tell) -> None:
     """Train the model into the cache; go on where an earlier process was stopped."""
-    corpus = Corpus.of(CORPUS, built_in(CORPUS, **wanted.options))
+    corpus = built_in_corpus(CORPUS, **wanted.options)
     looks = Looks(wanted.recipe, corpus)
     teller = _Teller(cache.part(wanted), looks, tell)
     tell({"kind": "sentences", "sentences": looks.sentences()})
     teller.show(looks.at_first())
-    train(wanted.recipe, corpus, cache.part(wanted), listen=teller)
+    train(wanted.recipe, corpus, cache.part(wanted), on_event=teller)
     cache.keep(wanted, {"sentences": looks.sentences(), "frames": [asdict(frame) for frame in teller.frames]})
     tell({"kind": "kept"})
 
@@ -48,13 +47,13 @@ class _Teller:
         if isinstance(event, Started):
             self.tell({"kind": "started", "updates": event.updates, "update": event.done, "pairs": event.pairs,
                        "parameters": event.parameters})  # fmt: skip
-        elif isinstance(event, Advanced):
+        elif isinstance(event, TrainingProgress):
             self.tell({"kind": "advanced", "update": event.update, "loss": event.loss})
             self._look(event.loss)
         elif isinstance(event, EpochEnded):
             self.tell({"kind": "epoch", "update": event.update, "loss": event.loss, "exact": event.exact})
             self._look(event.loss)
-        elif isinstance(event, Ended):
+        elif isinstance(event, TrainingResult):
             self.tell({"kind": "ended", "exact": event.exact})
 
     def show(self, frame: Frame | None) -> None:
@@ -82,7 +81,7 @@ def main() -> int:
     try:
         learn(wanted, cache, tell)
     except RegardError as refusal:
-        tell({"kind": "refused", "sentence": str(refusal), "held": isinstance(refusal, HeldFolderError)})
+        tell({"kind": "refused", "sentence": str(refusal), "held": isinstance(refusal, FolderLockedError)})
         return 1
     return 0
 

@@ -103,7 +103,7 @@ class Shelf:
 
 def validation_of(translator: Translator) -> dict[str, Any]:
     """What the folder says of its own quality, where it says anything that can be believed."""
-    told = translator.models[0].facts.get("validation")
+    told = translator.models[0].metadata.get("validation")
     exact = told.get("exact") if isinstance(told, dict) else None
     fits = isinstance(exact, int | float) and not isinstance(exact, bool) and 0 <= exact <= 100
     parameters = sum(parameter.numel() for parameter in translator.models[0].model.parameters())

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from regard.translation.lab.competitors import ADDITIVE, EVERY, NONE, Competitor
-from regard.translation.training import Recipe
-from regard.translation.training.recipes import preset
+from regard.experiments.variants import ADDITIVE, EVERY, NONE, Competitor
+from regard.translation.recipe import Recipe, preset
 
 CORPUS = "dates"
 SIZES = {"train": 10_000, "valid": 1_000, "test": 2_000}
@@ -19,7 +18,7 @@ FRAME_EVERY = 8  # updates between two looks at the alignment
 class Wanted:
     """One model to be trained: its name in the menu, its recipe, and the size of its corpus.
 
-    options: of the corpus `dates`, as `corpora.built_in` takes them.
+    options: of the corpus `dates`, as `corpora` takes them.
     """
 
     name: str

@@ -1,8 +1,7 @@
 """Comparisons of the laboratory out of its result files."""
 
+from regard.experiments.comparison import Comparison, Trial
 from regard.tour.results import read
-from regard.translation.lab.comparison import Comparison
-from regard.translation.lab.trial import Trial
 
 
 def compared(name: str) -> Comparison:

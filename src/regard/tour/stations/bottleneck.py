@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from regard import plots
+from regard.experiments.comparison import Comparison, Standing
 from regard.plots.look import COLOURS
 from regard.tour.budget import Budget
 from regard.tour.charts import Curves, Series
@@ -13,10 +14,9 @@ from regard.tour.results.laboratory import compared
 from regard.tour.shares import Share
 from regard.tour.station import Station, Table, Tell
 from regard.tour.trainings.watched import train
-from regard.translation.corpora import BuiltIn, Example, built_in
-from regard.translation.lab.comparison import Comparison, Standing
-from regard.translation.training import Corpus
-from regard.translation.training.recipes import preset
+from regard.translation.corpora import built_in_corpus
+from regard.translation.dataset import Corpus, Pair
+from regard.translation.recipe import preset
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,15 +46,15 @@ def work(attention: str, budget: Budget, tell: Tell) -> Read:
     """Train one model on lists and let it read those that it has not seen; attention: a score, or "none"."""
     examples = corpus(budget)
     recipe = preset("lists").with_flags({"attention": attention, "epochs": budget.lists_epochs})
-    translator = train(recipe, Corpus.of("lists", examples), tell, lambda *_: None, lambda _: set())
+    translator = train(recipe, examples, tell, lambda *_: None, lambda _: set())
     said = translator.translate([one.source for one in examples.test], beams=1)
     count = sum(parameter.numel() for parameter in translator.models[0].model.parameters())
     return Read(tuple(one.text for one in said), count)
 
 
-def corpus(budget: Budget) -> BuiltIn:
+def corpus(budget: Budget) -> Corpus:
     """Lists of 1 to 12 numbers; the same ones for both models."""
-    return built_in("lists", train=budget.lists, valid=12, test=budget.judged_lists)
+    return built_in_corpus("lists", train=budget.lists, valid=12, test=budget.judged_lists)
 
 
 def present(budget: Budget, fixed: Read, attending: Read) -> Station:
@@ -92,7 +92,7 @@ def present(budget: Budget, fixed: Read, attending: Read) -> Station:
     )
 
 
-def by_length(tests: Sequence[Example], said: Sequence[str]) -> dict[str, Share]:
+def by_length(tests: Sequence[Pair], said: Sequence[str]) -> dict[str, Share]:
     """How many lists of each length were read without a mistake."""
     groups: dict[str, list[bool]] = {}
     for example, text in zip(tests, said, strict=True):
@@ -114,7 +114,7 @@ def marked(reference: str, said: str) -> list[tuple[str, bool]]:
     ]
 
 
-def _shown(tests: Sequence[Example], by_way: dict[str, Read]) -> dict[str, list[dict[str, Any]]]:
+def _shown(tests: Sequence[Pair], by_way: dict[str, Read]) -> dict[str, list[dict[str, Any]]]:
     found: dict[str, list[dict[str, Any]]] = {}
     for place, example in enumerate(tests):
         group = found.setdefault(example.label, [])
@@ -157,7 +157,7 @@ def _by_length(one: Standing) -> list[list[float]]:
     return [[int(length), found.mean, found.lowest, found.highest] for length, found in one.by_length.items()]
 
 
-def _rows(tests: Sequence[Example], by_way: dict[str, Read]) -> list[tuple[object, ...]]:
+def _rows(tests: Sequence[Pair], by_way: dict[str, Read]) -> list[tuple[object, ...]]:
     said = zip(*(by_way[way].said for way in WAYS), strict=True)
     return [(one.label, one.target, *texts) for one, texts in zip(tests, said, strict=True)]
 

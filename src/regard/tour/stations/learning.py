@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from statistics import fmean, stdev
@@ -15,12 +16,11 @@ from regard.tour.charts import Curves, Series
 from regard.tour.shares import QUANTILE, Share
 from regard.tour.station import Station, Table, Tell
 from regard.tour.trainings.watched import train
-from regard.translation.corpora import Example, Span, dates
-from regard.translation.corpora.date_forms import forms
-from regard.translation.corpora.dates import ISO_PLACES
-from regard.translation.evaluation.attention import attention_on_spans
-from regard.translation.training import Corpus
-from regard.translation.training.recipes import preset
+from regard.translation.alignment import corpus_span_attention
+from regard.translation.corpora import Span, dates
+from regard.translation.corpora.dates import ISO_PLACES, date_patterns
+from regard.translation.dataset import Corpus, Pair
+from regard.translation.recipe import preset
 from regard.translation.translator import Translator
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Learning:
     """All looks, the first before the first update."""
 
     looks: tuple[Look, ...]
-    shown: dict[str, Example]
+    shown: dict[str, Pair]
     pairs: int
     tests: int
 
@@ -81,12 +81,12 @@ def work(budget: Budget, tell: Tell) -> Learning:
     return Learning(tuple(looks), shown, len(kept), budget.judged_dates)
 
 
-def shown_date(locale: str) -> Example:
+def shown_date(locale: str) -> Pair:
     """`DAY` in the long style of a language, with the places of its fields."""
-    form = next(form for form in forms((locale,)) if form.style == "long")
+    form = next(form for form in date_patterns((locale,)) if form.style == "long")
     text, places = form.write(DAY)
     spans = tuple(Span(target, (places[field],)) for field, target in ISO_PLACES.items())
-    return Example(text, DAY.isoformat(), spans, label=locale)
+    return Pair(text, DAY.isoformat(), spans, label=locale)
 
 
 def present(learning: Learning) -> Station:
@@ -145,16 +145,16 @@ def _chart(learning: Learning) -> Curves:
     )
 
 
-def _judge(translator: Translator, examples: tuple[Example, ...]) -> Judged:
+def _judge(translator: Translator, examples: Sequence[Pair]) -> Judged:
     sources, targets = [one.source for one in examples], [one.target for one in examples]
     given = translator.force(sources, targets)
-    shares = [attention_on_spans([one], [example]) or 0.0 for one, example in zip(given, examples, strict=True)]
+    shares = [corpus_span_attention([one], [example]) or 0.0 for one, example in zip(given, examples, strict=True)]
     said = translator.translate(sources, beams=1, longest=12)
     hits = sum(one.text == target for one, target in zip(said, targets, strict=True))
     return Judged(fmean(shares), QUANTILE * stdev(shares) / math.sqrt(len(shares)), Share(hits, len(targets)))
 
 
-def _weights(translator: Translator, example: Example) -> list[list[float]]:
+def _weights(translator: Translator, example: Pair) -> list[list[float]]:
     weights = translator.force([example.source], [example.target])[0].weights
     assert weights is not None
     return weights[: len(example.target)].tolist()

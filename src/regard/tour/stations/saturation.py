@@ -5,10 +5,10 @@ from typing import Any
 import torch
 
 import regard
+from regard.experiments.scores import DIMENSIONS, Saturation, measure_saturation
 from regard.scores import Dot
 from regard.tour.charts import Curves, Series
 from regard.tour.station import Station, Table
-from regard.translation.lab.saturation import DIMENSIONS, Saturation, measure_saturation
 
 KEYS, SEED = 24, 3
 DRAWN = (("dot", "q·k", "c1"), ("scaled dot", "q·k / √D", "c0"))

@@ -2,15 +2,15 @@
 
 from typing import Any
 
+from regard.experiments.comparison import Standing
+from regard.experiments.costs import ScoreCost, ScoreCosts, measure_score_costs
+from regard.experiments.result import Interval
+from regard.experiments.scores import Expressiveness, measure_expressiveness
+from regard.experiments.variants import NONE
 from regard.tour.budget import Budget
 from regard.tour.charts import Bar, Bars
 from regard.tour.results.laboratory import compared
 from regard.tour.station import Station, Table, Tell
-from regard.translation.lab.comparison import Standing
-from regard.translation.lab.competitors import NONE
-from regard.translation.lab.expressiveness import Expressiveness, measure_expressiveness
-from regard.translation.lab.intervals import Interval
-from regard.translation.lab.score_costs import ScoreCost, ScoreCosts, measure_score_costs
 
 MEGA = 2**20
 RULES = (("right key = largest q′Mk", "c0"), ("right key = nearest along two directions", "c1"))

@@ -4,9 +4,8 @@ from collections.abc import Iterator
 from random import Random
 
 from regard.errors import RegardError
-from regard.translation.corpora.english import below_hundred
-from regard.translation.corpora.example import BuiltIn, Example, Span
-from regard.translation.corpora.sizes import check_sizes
+from regard.translation.corpora.numbers import below_hundred
+from regard.translation.dataset import Corpus, Pair, Span, check_sizes
 
 LARGEST = 99
 WORDS = tuple(map(below_hundred, range(LARGEST + 1)))
@@ -22,8 +21,8 @@ def lists(
     test: int = 1_200,
     longest: int = 12,
     largest: int = LARGEST,
-) -> BuiltIn:
-    """Make lists of 1 to `longest` numbers from 0 to `largest`, every length as often as the others.
+) -> Corpus:
+    """Make lists of 1 to `longest` numbers from 0 to `largest`, every length equally often.
 
     "forty-two seven" becomes "42 7"; words are the units of both sides, and the label is the length. No list is in two
     parts, except for lengths of which there are too few lists: each single number is in all three.
@@ -34,7 +33,7 @@ def lists(
     random = Random(f"lists {seed}")
     lengths = range(1, longest + 1)
     tested, validated = _counts(test, lengths), _counts(valid, lengths)
-    parts: tuple[list[Example], ...] = ([], [], [])
+    parts: tuple[list[Pair], ...] = ([], [], [])
     for length, trained in _counts(train, lengths).items():
         counts = (tested[length], validated[length], trained)
         few = length == 1 or (largest + 1) ** length < SPARE * sum(counts[:2])
@@ -47,17 +46,17 @@ def lists(
     for part in parts:
         random.shuffle(part)
     tests, valids, trains = map(tuple, parts)
-    return BuiltIn(train=trains, valid=valids, test=tests, source_unit="words", target_unit="words")
+    return Corpus("lists", train=trains, valid=valids, test=tests)
 
 
 def _counts(total: int, lengths: range) -> dict[int, int]:
-    """Equal shares; the shortest lengths take what is left over."""
+    """Return equal counts for all lengths; the shortest lengths take the remainder."""
     share, left = divmod(total, len(lengths))
     return {length: share + (length <= left) for length in lengths}
 
 
 def _draws(random: Random, length: int, largest: int) -> Iterator[tuple[int, ...]]:
-    """Lists without end; of single numbers every one in turn, so that no word is missing from a part."""
+    """Yield lists without end. Single numbers come in turn, so that no word is missing from a part."""
     while True:
         if length == 1:
             yield from ((number,) for number in random.sample(range(largest + 1), largest + 1))
@@ -65,14 +64,14 @@ def _draws(random: Random, length: int, largest: int) -> Iterator[tuple[int, ...
             yield tuple(random.choices(range(largest + 1), k=length))
 
 
-def _example(numbers: tuple[int, ...]) -> Example:
+def _example(numbers: tuple[int, ...]) -> Pair:
     sources, targets = [WORDS[number] for number in numbers], [str(number) for number in numbers]
     spans, at_source, at_target = [], 0, 0
     for source, target in zip(sources, targets, strict=True):
         end_source, end_target = at_source + len(source), at_target + len(target)
         spans.append(Span((at_target, end_target), ((at_source, end_source),)))
         at_source, at_target = end_source + 1, end_target + 1
-    return Example(" ".join(sources), " ".join(targets), tuple(spans), label=str(len(numbers)))
+    return Pair(" ".join(sources), " ".join(targets), tuple(spans), label=str(len(numbers)))
 
 
 def _check_range(argument: str, got: int, least: int, most: int | None) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from regard.backends.triton import additive
-from regard.backends.triton.additive import exact, lifted, softmax
+from regard.backends.triton.additive import exact, lifted, short, softmax
 from regard.backends.triton.launch import Tile
 
 SMALL = Tile(16, 16, 4, 1)
@@ -11,7 +11,7 @@ SMALL = Tile(16, 16, 4, 1)
 
 @pytest.fixture(autouse=True)
 def _small_tiles(monkeypatch):
-    """Blocks of 16 tokens, and a lift for any number of tokens."""
+    """Blocks of 16 tokens, a lift for any number of tokens, and no short calls."""
     monkeypatch.setattr(exact, "BLOCK", 16)
     monkeypatch.setattr(exact, "SCORE_TILE", Tile(16, 16, 4))
     monkeypatch.setattr(exact, "GRADIENT_TILE", SMALL)
@@ -20,6 +20,7 @@ def _small_tiles(monkeypatch):
     monkeypatch.setattr(softmax, "GRADIENT_TILES", additive.PerForm(SMALL, SMALL))
     monkeypatch.setattr(softmax, "DELTA_ROWS", 16)
     monkeypatch.setattr(lifted, "PATCH_BLOCKS", 2)
+    monkeypatch.setattr(additive, "MAX_SHORT_KEYS", 0)
     monkeypatch.setattr(additive, "MIN_LIFT_TOKENS", 1)
     monkeypatch.setattr(additive, "MIN_LIFT_WORK", 1)
 
@@ -28,3 +29,11 @@ def _small_tiles(monkeypatch):
 def small_slabs(monkeypatch):
     """Slabs of 16 queries, for 17 to 48 keys."""
     monkeypatch.setattr(additive, "SLAB_PAIRS", additive.PerForm(16 * 48, 16 * 48))
+
+
+@pytest.fixture
+def short_calls(monkeypatch):
+    """Calls of up to 256 keys are short."""
+    monkeypatch.setattr(additive, "MAX_SHORT_KEYS", 256)
+    monkeypatch.setattr(short, "TILES", (SMALL,))
+    monkeypatch.setattr(short, "TILES_OF_FEW_KEYS", (SMALL,))

@@ -184,9 +184,12 @@ def test_nan_query_does_not_change_the_other_rows():
 def test_padded_tokens_are_expanded_as_zeros():
     call = drawn(17, 19, spread=3.0)
     query = exact.ExactScores(fold_problem(problem_of(call), rank=0)).query
-    assert query.exps.shape == (1, 1, 4, 2 * exact.BLOCK)
-    assert (query.exps[..., 17:] == 1).all()
-    assert (query.tanhs[..., 17:] == 0).all()
+    exps, tanhs = query.functions.split(4, -2)
+    assert exps.shape == tanhs.shape == (1, 1, 4, 2 * exact.BLOCK)
+    assert (exps[..., 17:] == 1).all()
+    small = call._replace(query=call.query / 10)
+    _, tanhs = exact.ExactScores(fold_problem(problem_of(small), rank=0)).query.functions.split(4, -2)
+    assert (tanhs[..., 17:] == 0).all()
     torch.testing.assert_close(
         query.max_abs.flatten(), torch.stack([call.query[:16].abs().max(), call.query[16].abs().max()])
     )

@@ -15,7 +15,7 @@ from regard.backends.triton.launch import INTERPRETED
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
 BACKWARD = {"row_deltas": 1, "score_gradients": 1, "token_gradients": 2}
-EXACT = {"expand_tokens": 4, "score_tiles": 2, "pool_scores": 1} | BACKWARD
+EXACT = {"expand_tokens": 2, "score_tiles": 2, "pool_scores": 1} | BACKWARD
 OUTLIERS = {"correct_outlier_scores": 4, "list_outliers": 2, "correct_outlier_gradients": 2}
 LIFT = {"lift_tokens": 4, "patch_scores": 2, "feature_gradients": 2} | OUTLIERS
 LIFTED = LIFT | {"pool_scores": 1, "choose_scale": 1} | BACKWARD

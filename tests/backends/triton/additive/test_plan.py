@@ -10,7 +10,7 @@ from regard.backends.triton import additive
 from regard.backends.triton.additive.lift import MAX_PRODUCT, RANKS, error_bound, lift_of, smallest_rank, tables_on
 from regard.torch_compat import is_plain_tensor
 
-EXACT = additive.Plan(0, 0.0, 0.0, additive.EXACT_ERROR)
+EXACT = additive.Plan(0, 0.0, 0.0, is_short=False, error=additive.EXACT_ERROR)
 
 
 def call(dtype=torch.float32, tokens=128, hidden=4, **settings):

@@ -23,7 +23,8 @@ def arguments(score, *batch, dim=2, mask=None, requires_grad=False):
     """Return the arguments of the forward operator."""
     options = Options(mask, bias=torch.rand(*batch, 1, 7))
     tensors, constants = flatten(prepare(*tokens(*batch, dim=dim), score, options))
-    return [x.detach().requires_grad_(requires_grad and x.is_floating_point()) for x in tensors], *constants
+    tensors = [x.detach().requires_grad_(requires_grad and x.is_floating_point()) for x in tensors]
+    return tensors, constants.text, constants.numbers, constants.sizes
 
 
 @pytest.mark.parametrize("dim", [2, 17])

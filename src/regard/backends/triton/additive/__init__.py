@@ -6,7 +6,8 @@ is chosen where the tolerance allows it.
 
 Scores exist for one slab at a time: some queries of some batch elements, and all of their keys. The forward pass
 computes the scores of a slab and pools its values (`softmax`). The backward pass computes the scores again, then their
-gradients (`softmax`), then those of the tokens (`exact` or `lifted`).
+gradients (`softmax`), then those of the tokens (`exact` or `lifted`). With few keys, one kernel does the whole forward
+pass (`short`), and its scores are kept for the backward pass.
 
 The modules with kernels import Triton, so functions here import them when they run.
 """
@@ -19,7 +20,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from regard.backends.base import Problem, full_precision
-from regard.backends.custom_op import ForwardResults, Gradients, Needs, Operator, OperatorFunctions
+from regard.backends.custom_op import ForwardResults, Gradients, Needs, Operator, OperatorFunctions, Shapes
 from regard.backends.encoding import Options
 from regard.backends.triton.additive.lift import MAX_PRODUCT, error_bound, smallest_rank, tables_on
 from regard.backends.triton.launch import NO_BAND, empty_float32, fold, kernel_mask_of, unfold
@@ -50,6 +51,10 @@ DTYPE_TOLERANCE = {torch.bfloat16: 2.0**-8}
 MIN_LIFT_WORK = 2**31
 # With fewer queries or keys, features cost more time than they save.
 MIN_LIFT_TOKENS = 128
+# Calls of at most this number of keys and of pairs times hidden units are short. The limit of keys also keeps memory
+# linear in queries, because short calls keep their scores. `python -m benchmarks map --cuda`.
+MAX_SHORT_KEYS = 256
+MAX_SHORT_ELEMENTS = 2**28
 # Pairs of a slab: 256 and 512 MiB of scores. Smaller lifted slabs would be launch-bound.
 SLAB_PAIRS = PerForm(exact=2**26, lifted=2**27)
 # The number of hidden units is padded to a multiple of 4, because 4 units share a reciprocal.
@@ -59,18 +64,20 @@ GROUP = 4
 # --- Plan ------------------------------------------------------------------------------------------------------
 
 
-class LiftOptions(NamedTuple):
-    """The options of the operator.
+class PlanOptions(NamedTuple):
+    """The options of the operator: a plan without its error.
 
     Attributes:
         rank: number of features of the lift for each hidden unit; 0 for the exact form.
         query_range: range of the lift for queries, 0 for the exact form.
         key_range: range of the lift for keys, 0 for the exact form.
+        is_short: whether one kernel does the whole forward pass.
     """
 
     rank: int
     query_range: float
     key_range: float
+    is_short: bool
 
 
 class Plan(NamedTuple):
@@ -80,18 +87,20 @@ class Plan(NamedTuple):
         rank: number of features of the lift for each hidden unit; 0 for the exact form.
         query_range: range of the lift for queries, 0 for the exact form.
         key_range: range of the lift for keys, 0 for the exact form.
+        is_short: whether one kernel does the whole forward pass.
         error: bound on the error of each tanh, and of its derivative if gradients are needed.
     """
 
     rank: int
     query_range: float
     key_range: float
+    is_short: bool
     error: float
 
     @property
-    def options(self) -> LiftOptions:
+    def options(self) -> PlanOptions:
         """The options of the operator."""
-        return LiftOptions(self.rank, self.query_range, self.key_range)
+        return PlanOptions(self.rank, self.query_range, self.key_range, self.is_short)
 
 
 def plan(problem: Problem, *, gradient: bool) -> Plan:
@@ -103,7 +112,8 @@ def plan(problem: Problem, *, gradient: bool) -> Plan:
     """
     pair = problem.pair
     assert isinstance(pair, AdditivePair)
-    exact = Plan(0, 0.0, 0.0, EXACT_ERROR)
+    is_short = problem.keys <= MAX_SHORT_KEYS and problem.elements <= MAX_SHORT_ELEMENTS
+    exact = Plan(0, 0.0, 0.0, is_short, EXACT_ERROR)
     tolerance = problem.tolerance
     # A compiled caller may be captured in a CUDA graph, where the lift is faster at any size.
     ignores_size = tolerance is not None and torch.compiler.is_compiling()
@@ -116,7 +126,7 @@ def plan(problem: Problem, *, gradient: bool) -> Plan:
     rank, error = _smallest_lift(problem.value.device, *pair.reach, tolerance, gradient)
     if not rank or rank * pair.query.shape[-1] > MAX_PRODUCT:
         return exact
-    return Plan(rank, *pair.reach, error)
+    return Plan(rank, *pair.reach, False, error)
 
 
 def _smallest_lift(
@@ -139,7 +149,7 @@ setattr(_smallest_lift, "_dynamo_marked_constant", True)  # noqa: B010 - functio
 
 
 def _choose(problem: Problem) -> Options:
-    """Return the options of the operator, `LiftOptions`."""
+    """Return the options of the operator, `PlanOptions`."""
     return plan(problem, gradient=needs_grad(*problem.operands())).options
 
 
@@ -230,7 +240,8 @@ class Slab(NamedTuple):
 
     Attributes:
         first_batch: the first batch element.
-        num_batch: number of batch elements; they have the same outer index.
+        num_batch: number of batch elements. They have the same outer index, or they are all elements of several outer
+            indices if the form is exact.
         first_row: the first query, at the start of a block.
         rows: number of queries with padding, whole blocks.
         is_last: whether it has the last queries of its batch elements.
@@ -241,6 +252,11 @@ class Slab(NamedTuple):
     first_row: int
     rows: int
     is_last: bool
+
+    def of(self, scores: Tensor) -> Tensor:
+        """Return the part of all scores (batch, padded queries, columns) that belongs to the slab."""
+        part = scores[self.first_batch : self.first_batch + self.num_batch]
+        return part[:, self.first_row : self.first_row + self.rows].contiguous()
 
     def side(self, columns: int, *, is_query: bool) -> Side:
         """Return the slab from the side of its queries or of its keys; columns: number of keys with padding."""
@@ -255,14 +271,17 @@ def slabs(folded: FoldedProblem) -> Iterator[Slab]:
 
     num_rows, num_columns = padded_count(folded.queries), padded_count(folded.keys)
     pairs = SLAB_PAIRS.of(folded.rank)
-    num_batch = max(min(pairs // (num_rows * num_columns), folded.inner), 1)
-    rows = num_rows if num_batch > 1 else min(max(pairs // num_columns // BLOCK, 1) * BLOCK, num_rows)
-    for outer in range(folded.outer):
-        for first in range(0, folded.inner, num_batch):
-            batch = outer * folded.inner + first
+    fitting, group = pairs // (num_rows * num_columns), folded.inner
+    if not folded.rank and fitting >= folded.inner:
+        # Exact kernels find each batch element by its strides, so their slabs may have several outer indices.
+        fitting, group = fitting // folded.inner * folded.inner, folded.batch_size
+    num_batch = max(min(fitting, group), 1)
+    rows = num_rows if fitting else min(max(pairs // num_columns // BLOCK, 1) * BLOCK, num_rows)
+    for start in range(0, folded.batch_size, group):
+        for first in range(start, start + group, num_batch):
             for row in range(0, num_rows, rows):
                 count = min(rows, num_rows - row)
-                yield Slab(batch, min(num_batch, folded.inner - first), row, count, row + count == num_rows)
+                yield Slab(first, min(num_batch, start + group - first), row, count, row + count == num_rows)
 
 
 def fold_problem(problem: Problem, rank: int) -> FoldedProblem:
@@ -364,7 +383,7 @@ class TokenGradients(Protocol):
         ...
 
 
-def prepare_scores(folded: FoldedProblem, options: LiftOptions) -> Scores:
+def prepare_scores(folded: FoldedProblem, options: PlanOptions) -> Scores:
     """Compute what exact or lifted scores need once for each token.
 
     Args:
@@ -374,26 +393,36 @@ def prepare_scores(folded: FoldedProblem, options: LiftOptions) -> Scores:
     from regard.backends.triton.additive.exact import ExactScores
     from regard.backends.triton.additive.lifted import LiftedScores
 
-    rank, query_range, key_range = options
+    rank, query_range, key_range, _ = options
     if not rank:
         return ExactScores(folded)
     return LiftedScores(folded, *tables_on(folded.value.device, query_range, key_range, rank))
 
 
 def _forward(problem: Problem, options: Options) -> ForwardResults:
-    """Return output (*batch, queries, value_dim) in the dtype of value, and log_mass (*batch, queries) in float32."""
-    from regard.backends.triton.additive import softmax
+    """Return output (*batch, queries, value_dim) in the dtype of value, log_mass (*batch, queries), and kept scores."""
+    from regard.backends.triton.additive import short, softmax
 
-    value = problem.value
+    value, plan_options = problem.value, PlanOptions(*options)
     with full_precision(value.device), torch.cuda.device_of(value):
-        lift = LiftOptions(*options)
-        folded = fold_problem(problem, lift.rank)
+        if plan_options.is_short:
+            return short.attend(problem)
+        folded = fold_problem(problem, plan_options.rank)
         output = value.new_empty(*folded.batch, folded.queries, value.shape[-1])
         log_mass = empty_float32(value, *folded.batch, folded.queries)
-        scores = prepare_scores(folded, lift)
+        scores = prepare_scores(folded, plan_options)
         for slab in slabs(folded):
             softmax.pool(folded, slab, scores.of_slab(slab), scores.query_bias, scores.key_bias, output, log_mass)
-    return output, log_mass
+    return output, log_mass, empty_float32(value, *folded.batch, 0, 0)
+
+
+def _kept_shapes(problem: Problem, options: Options) -> Shapes:
+    """Return the shape of the scores that a short call keeps; other calls compute them again."""
+    from regard.backends.triton.additive.exact import padded_count
+
+    if not PlanOptions(*options).is_short:
+        return [(*problem.full_batch, 0, 0)]
+    return [(*problem.full_batch, padded_count(problem.queries), padded_count(problem.keys))]
 
 
 def _backward(
@@ -402,20 +431,23 @@ def _backward(
     """Return the gradients of a problem in float32."""
     from regard.backends.triton.additive import softmax
 
-    pair, value, bias, (output, log_mass) = problem.pair, problem.value, problem.bias, saved
+    pair, value, bias, (output, log_mass, kept_scores) = problem.pair, problem.value, problem.bias, saved
     assert isinstance(pair, AdditivePair)
+    plan_options = PlanOptions(*options)
+    is_short = plan_options.is_short
     with full_precision(value.device), torch.cuda.device_of(value):
-        lift = LiftOptions(*options)
-        folded = fold_problem(problem, lift.rank)
-        scores = prepare_scores(folded, lift)
+        folded = fold_problem(problem, plan_options.rank)
+        scores = prepare_scores(folded, plan_options)
+        kept_scores = kept_scores.reshape(-1, *kept_scores.shape[-2:]) if is_short else kept_scores
         terms = softmax.query_terms(folded, output, log_mass, d_output, d_log_mass)
         tokens = scores.gradients(terms.grad_scale, terms.d_log_mass, needs.pair)
         d_value = empty_float32(value, folded.batch_size, folded.keys, value.shape[-1])
         d_bias = torch.zeros_like(folded.bias, dtype=torch.float32) if needs.bias and folded.bias is not None else None
         for slab in slabs(folded):
             d_scores, sums = softmax.gradients(
-                folded, slab, scores.of_slab(slab), scores.query_bias, scores.key_bias, terms, d_value
-            )
+                folded, slab, slab.of(kept_scores) if is_short else scores.of_slab(slab), scores.query_bias,
+                scores.key_bias, terms, d_value, can_overwrite=not is_short,
+            )  # fmt: skip
             if d_bias is not None:
                 _add_bias_gradient(folded, slab, d_scores, terms.grad_scale, d_bias)
             tokens.add(slab, d_scores, sums)
@@ -432,12 +464,15 @@ def _backward(
 def _add_bias_gradient(folded: FoldedProblem, slab: Slab, d_scores: Tensor, grad_scale: Tensor, d_bias: Tensor) -> None:
     """Add the d_scores of a slab to the gradient of the bias, (outer or 1, inner or 1, queries or 1, keys or 1)."""
     rows = slice(slab.first_row, min(slab.first_row + slab.rows, folded.queries))
-    outer, first = divmod(slab.first_batch, folded.inner)
-    part = d_bias[outer if d_bias.shape[0] > 1 else 0]
-    part = part[first : first + slab.num_batch] if part.shape[0] > 1 else part
-    part = part[..., rows, :] if part.shape[-2] > 1 else part
     added = d_scores[:, : rows.stop - rows.start, : folded.keys].float() / grad_scale
-    part.add_(added if added.shape == part.shape else added.sum_to_size(part.shape))
+    outer, first = divmod(slab.first_batch, folded.inner)
+    num_outer = max(slab.num_batch // folded.inner, 1)
+    part = d_bias[outer : outer + num_outer] if d_bias.shape[0] > 1 else d_bias
+    part = part[:, first : first + slab.num_batch] if d_bias.shape[1] > 1 else part
+    part = part[..., rows, :] if part.shape[-2] > 1 else part
+    part.add_(added.reshape(num_outer, -1, *added.shape[-2:]).sum_to_size(part.shape))
 
 
-OPERATOR = Operator("triton_additive", OperatorFunctions(_forward, _backward, _choose), backend="triton")
+OPERATOR = Operator(
+    "triton_additive", OperatorFunctions(_forward, _backward, _choose, _kept_shapes, num_kept=1), backend="triton"
+)

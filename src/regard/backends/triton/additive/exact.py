@@ -36,7 +36,7 @@ from regard.backends.triton.launch import (
     padded_size,
     token_operand,
 )
-from regard.backends.triton.primitives import LN2, batch_pointer, outside_band
+from regard.backends.triton.primitives import LN2, UNSPECIALIZED, batch_pointer, outside_band
 
 # The sizes of tiles were found by timing each kernel alone on one H200.
 # Tokens are padded to blocks of this size. The largest |activation| and the outlier flag are kept for each block.
@@ -70,34 +70,52 @@ class Expanded(NamedTuple):
 
     Attributes:
         tokens: (outer or 1, inner or 1, tokens, units).
-        exps: e^2a, (outer or 1, inner or 1, units, padded tokens).
-        tanhs: tanh a where |a| <= 1, (outer or 1, inner or 1, units, padded tokens).
+        functions: e^2a of all units, then tanh a of all units for blocks where every |a| <= 1,
+            (outer or 1, inner or 1, 2 * units, padded tokens).
         max_abs: the largest |a| of each block, (outer or 1, inner or 1, blocks).
     """
 
     tokens: Tensor
-    exps: Tensor
-    tanhs: Tensor
+    functions: Tensor
     max_abs: Tensor
 
+    @property
+    def columns(self) -> int:
+        """Number of tokens with padding."""
+        return self.functions.shape[-1]
 
-def expand(tokens: Tensor) -> Expanded:
-    """Return the functions of one token that exact scores use.
+
+def expand(query: Tensor, key: Tensor) -> tuple[Expanded, Expanded]:
+    """Return the functions of one token of queries and keys.
 
     Args:
-        tokens: (outer or 1, inner or 1, tokens, units).
+        query: (outer or 1, inner or 1, queries, units).
+        key: (outer or 1, inner or 1, keys, units).
     """
+    sides = _empty_expanded(query), _empty_expanded(key)
+    programs = [side.max_abs.numel() for side in sides]
+    units = query.shape[-1]
+    launch(
+        expand_tokens, sum(programs), *(token_operand(side.tokens) for side in sides),
+        *(side.functions for side in sides), *(side.max_abs for side in sides), query_inner=query.shape[1],
+        key_inner=key.shape[1], queries=query.shape[2], keys=key.shape[2], query_columns=sides[0].columns,
+        key_columns=sides[1].columns, query_programs=programs[0],
+        UNITS=units, BT=BLOCK, BU=unit_block(units), num_warps=EXPAND_WARPS,
+    )  # fmt: skip
+    return sides
+
+
+def _empty_expanded(tokens: Tensor) -> Expanded:
+    """Return the memory for the functions of tokens (outer or 1, inner or 1, tokens, units)."""
     outer, inner, count, units = tokens.shape
     columns = padded_count(count)
-    blocks = columns // BLOCK
-    exps, tanhs = (empty_float32(tokens, outer, inner, units, columns) for _ in range(2))
-    max_abs = empty_float32(tokens, outer, inner, blocks)
-    launch(
-        expand_tokens, outer * inner * blocks,
-        token_operand(tokens), exps, tanhs, max_abs, inner=inner, count=count, columns=columns, blocks=blocks,
-        UNITS=units, BT=BLOCK, BU=min(padded_size(units), 32), num_warps=EXPAND_WARPS,
-    )  # fmt: skip
-    return Expanded(tokens, exps, tanhs, max_abs)
+    functions = empty_float32(tokens, outer, inner, 2 * units, columns)
+    return Expanded(tokens, functions, empty_float32(tokens, outer, inner, columns // BLOCK))
+
+
+def unit_block(units: int) -> int:
+    """Return how many hidden units a program reads at once to compute functions of one token."""
+    return min(padded_size(units), 32)
 
 
 @triton.jit
@@ -116,33 +134,75 @@ def tanh_near_0(a):
 
 
 @triton.jit
-def expand_tokens(
-    tokens, exps, tanhs, max_abs, inner, count, columns, blocks,
-    UNITS: tl.constexpr, BT: tl.constexpr, BU: tl.constexpr,
-):  # fmt: skip
-    """Write the functions of BT tokens, and the largest |a| among them, or NaN if an activation is not finite.
+def load_activations(source, t, u, count, token_step, unit_step, UNITS: tl.constexpr):
+    """Return the activations (tokens, units) of the tokens t and units u, 0 beyond the last; source: a pointer."""
+    pointers = source + t.to(tl.int64)[:, None] * token_step + u[None, :] * unit_step
+    return tl.load(pointers, mask=(t < count)[:, None] & (u < UNITS)[None, :], other=0.0).to(tl.float32)
 
-    tokens: an operand with the strides of tokens and units.
-    exps, tanhs: (batch, UNITS, columns), so that a run of tokens is a run of memory; padded tokens have a = 0.
-    max_abs: (batch, blocks).
-    inner: size of the second batch axis of the tokens.
-    """
-    batch, block = tl.program_id(0) // blocks, tl.program_id(0) % blocks
-    t = block * BT + tl.arange(0, BT)
-    source = batch_pointer(tokens, batch, inner) + t.to(tl.int64)[:, None] * tokens[3]
-    batch_offset = batch.to(tl.int64) * UNITS * columns
+
+@triton.jit
+def largest_activation(source, t, count, token_step, unit_step, UNITS: tl.constexpr, BU: tl.constexpr):
+    """Return the largest |a| of the tokens t, or NaN if an activation is not finite."""
     largest, nan_or_0 = 0.0, 0.0
     for unit in range(0, UNITS, BU):
-        u = unit + tl.arange(0, BU)
-        in_bounds = (t < count)[:, None] & (u < UNITS)[None, :]
-        a = tl.load(source + u[None, :] * tokens[4], mask=in_bounds, other=0.0).to(tl.float32)
-        offsets = batch_offset + u[None, :].to(tl.int64) * columns + t[:, None]
-        tl.store(exps + offsets, exponential(a), mask=(u < UNITS)[None, :])
-        tl.store(tanhs + offsets, tanh_near_0(a), mask=(u < UNITS)[None, :])
+        a = load_activations(source, t, unit + tl.arange(0, BU), count, token_step, unit_step, UNITS)
         largest = tl.maximum(largest, tl.max(tl.max(tl.abs(a), 1), 0))
         # NaN if an activation is not finite, because a maximum may ignore NaN.
         nan_or_0 += tl.sum(tl.sum(a * 0.0, 1), 0)
-    tl.store(max_abs + tl.program_id(0), largest + nan_or_0)
+    return largest + nan_or_0
+
+
+@triton.jit
+def store_function(
+    source, t, count, token_step, unit_step, target, columns,
+    UNITS: tl.constexpr, BU: tl.constexpr, IS_TANH: tl.constexpr,
+):  # fmt: skip
+    """Write tanh a or e^2a of the tokens t to target, a pointer (tokens,) to the first unit; padded tokens have a = 0.
+
+    columns: step from one unit to the next in target, so that a run of tokens is a run of memory.
+    """
+    for unit in range(0, UNITS, BU):
+        u = unit + tl.arange(0, BU)
+        a = load_activations(source, t, u, count, token_step, unit_step, UNITS)
+        function = tanh_near_0(a) if IS_TANH else exponential(a)
+        tl.store(target[:, None] + u[None, :].to(tl.int64) * columns, function, mask=(u < UNITS)[None, :])
+
+
+@triton.jit
+def expand_block(
+    program, tokens, inner, functions, max_abs, count, columns,
+    UNITS: tl.constexpr, BT: tl.constexpr, BU: tl.constexpr,
+):  # fmt: skip
+    """Write everything in `Expanded` of one block of tokens."""
+    blocks = columns // BT
+    batch, t = program // blocks, program % blocks * BT + tl.arange(0, BT)
+    source = batch_pointer(tokens, batch, inner)
+    target = functions + batch.to(tl.int64) * (2 * UNITS) * columns + t
+    largest = largest_activation(source, t, count, tokens[3], tokens[4], UNITS, BU)
+    tl.store(max_abs + program, largest)
+    store_function(source, t, count, tokens[3], tokens[4], target, columns, UNITS, BU, IS_TANH=False)
+    if largest <= ADDITION_RANGE:
+        target += UNITS * columns
+        store_function(source, t, count, tokens[3], tokens[4], target, columns, UNITS, BU, IS_TANH=True)
+
+
+@triton.jit(do_not_specialize=UNSPECIALIZED)
+def expand_tokens(
+    query, key, query_functions, key_functions, query_max_abs, key_max_abs,
+    query_inner, key_inner, queries, keys, query_columns, key_columns, query_programs,
+    UNITS: tl.constexpr, BT: tl.constexpr, BU: tl.constexpr,
+):  # fmt: skip
+    """Write everything in `Expanded` of one block of queries or keys.
+
+    query, key: operands with the strides of tokens and units; query_inner and key_inner: sizes of their second axes.
+    query_programs: number of programs for queries; the others are for keys.
+    """
+    program = tl.program_id(0)
+    if program < query_programs:
+        expand_block(program, query, query_inner, query_functions, query_max_abs, queries, query_columns, UNITS, BT, BU)
+    else:
+        program -= query_programs
+        expand_block(program, key, key_inner, key_functions, key_max_abs, keys, key_columns, UNITS, BT, BU)
 
 
 # --- A tile of pairs -------------------------------------------------------------------------------------------
@@ -240,23 +300,24 @@ class ExactScores:
 
     def __init__(self, folded: FoldedProblem) -> None:
         """Expand the tokens of a problem."""
-        self.folded, self.query, self.key = folded, expand(folded.query), expand(folded.key)
+        self.folded = folded
+        self.query, self.key = expand(folded.query, folded.key)
         self.query_bias: Tensor | None = None
         self.key_bias = folded.key_bias
 
     def of_slab(self, slab: Slab) -> Tensor:
         """Return the scores of a slab, (num_batch, rows, columns); a tile outside the band is not computed."""
         folded, query, key = self.folded, self.query, self.key
-        columns = key.exps.shape[-1]
-        scores = empty_float32(query.exps, slab.num_batch, slab.rows, columns)
+        columns = key.columns
+        scores = empty_float32(key.functions, slab.num_batch, slab.rows, columns)
         row_blocks, key_blocks = slab.rows // SCORE_TILE.queries, columns // SCORE_TILE.keys
         launch(
             score_tiles, slab.num_batch * row_blocks * key_blocks,
-            token_operand(query.tokens), token_operand(key.tokens), batch_operand(query.exps), batch_operand(key.exps),
-            batch_operand(query.tanhs), batch_operand(key.tanhs), batch_operand(query.max_abs),
-            batch_operand(key.max_abs), batch_operand(folded.weight), scores,
+            token_operand(query.tokens), token_operand(key.tokens), batch_operand(query.functions),
+            batch_operand(key.functions), batch_operand(query.max_abs), batch_operand(key.max_abs),
+            batch_operand(folded.weight), scores,
             first_batch=slab.first_batch, first_row=slab.first_row, inner=folded.inner, queries=folded.queries,
-            keys=folded.keys, row_blocks=row_blocks, key_blocks=key_blocks, query_columns=query.exps.shape[-1],
+            keys=folded.keys, row_blocks=row_blocks, key_blocks=key_blocks, query_columns=query.columns,
             key_columns=columns, band=folded.band, UNITS=folded.units, BLOCK=BLOCK, FAST=not INTERPRETED,
             tile=SCORE_TILE,
         )  # fmt: skip
@@ -287,15 +348,38 @@ def direct_scores(query, key, weight, batch, inner, m, n, queries, keys, UNITS: 
 
 
 @triton.jit
+def any_scores(
+    query, key, weight, max_a, max_b, query_tanhs, key_tanhs, query_exps, key_exps, query_step, key_step, batch, inner,
+    m, n, queries, keys, UNITS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, FAST: tl.constexpr,
+):  # fmt: skip
+    """Return the scores of a tile (BM, BN), by the mode that its largest activations allow.
+
+    query, key: operands with the strides of tokens and units.
+    weight: a pointer to the weights.
+    max_a, max_b: the largest |a| and |b| among the queries and keys of the tile.
+    query_tanhs to key_exps: pointers (BM,) or (BN,) to the functions of the first unit; a step leads to the next unit.
+    """
+    if (max_a <= ADDITION_RANGE) & (max_b <= ADDITION_RANGE):
+        scores = tile_scores(query_tanhs, key_tanhs, weight, query_step, key_step, UNITS, BM, BN, ADDITION, FAST)
+    elif max_a + max_b <= PRODUCT_RANGE:
+        scores = tile_scores(query_exps, key_exps, weight, query_step, key_step, UNITS, BM, BN, PRODUCT, FAST)
+    elif (max_a <= CLAMPED_RANGE) & (max_b <= CLAMPED_RANGE):
+        scores = tile_scores(query_exps, key_exps, weight, query_step, key_step, UNITS, BM, BN, CLAMPED, FAST)
+    else:
+        scores = direct_scores(query, key, weight, batch, inner, m, n, queries, keys, UNITS, BM, BN, FAST)
+    return scores
+
+
+@triton.jit(do_not_specialize=UNSPECIALIZED)
 def score_tiles(
-    query, key, query_exps, key_exps, query_tanhs, key_tanhs, query_max_abs, key_max_abs, weight, slab_scores,
+    query, key, query_functions, key_functions, query_max_abs, key_max_abs, weight, slab_scores,
     first_batch, first_row, inner, queries, keys, row_blocks, key_blocks, query_columns, key_columns, band,
     UNITS: tl.constexpr, BLOCK: tl.constexpr, FAST: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """Write a tile of slab_scores (num_batch, rows, key_columns).
 
     query, key: operands with the strides of tokens and units.
-    query_exps to key_max_abs: those of `Expanded`.
+    query_functions to key_max_abs: those of `Expanded`.
     """
     element, batch, row_block, block = tile_position(first_batch, row_blocks, key_blocks)
     row, n0 = first_row + row_block * BM, block * BN
@@ -304,17 +388,12 @@ def score_tiles(
         weights = batch_pointer(weight, batch, inner)
         max_a = tl.load(batch_pointer(query_max_abs, batch, inner) + row // BLOCK)
         max_b = tl.load(batch_pointer(key_max_abs, batch, inner) + n0 // BLOCK)
-        if (max_a <= ADDITION_RANGE) & (max_b <= ADDITION_RANGE):
-            a, b = batch_pointer(query_tanhs, batch, inner) + m, batch_pointer(key_tanhs, batch, inner) + n
-            scores = tile_scores(a, b, weights, query_columns, key_columns, UNITS, BM, BN, ADDITION, FAST)
-        elif max_a + max_b <= PRODUCT_RANGE:
-            a, b = batch_pointer(query_exps, batch, inner) + m, batch_pointer(key_exps, batch, inner) + n
-            scores = tile_scores(a, b, weights, query_columns, key_columns, UNITS, BM, BN, PRODUCT, FAST)
-        elif (max_a <= CLAMPED_RANGE) & (max_b <= CLAMPED_RANGE):
-            a, b = batch_pointer(query_exps, batch, inner) + m, batch_pointer(key_exps, batch, inner) + n
-            scores = tile_scores(a, b, weights, query_columns, key_columns, UNITS, BM, BN, CLAMPED, FAST)
-        else:
-            scores = direct_scores(query, key, weights, batch, inner, m, n, queries, keys, UNITS, BM, BN, FAST)
+        a = batch_pointer(query_functions, batch, inner) + m
+        b = batch_pointer(key_functions, batch, inner) + n
+        scores = any_scores(
+            query, key, weights, max_a, max_b, a + UNITS * query_columns, b + UNITS * key_columns, a, b, query_columns,
+            key_columns, batch, inner, m, n, queries, keys, UNITS, BM, BN, FAST,
+        )  # fmt: skip
         slab_rows = (element.to(tl.int64) * row_blocks + row_block) * BM + tl.arange(0, BM)
         tl.store(slab_scores + slab_rows[:, None] * key_columns + n[None, :], scores)
 
@@ -405,12 +484,12 @@ class ExactGradients:
         launch_token_gradients(
             self._scores.folded, slab, own.tokens, other.tokens,
             TokenOperands(
-                own_exps=own.exps, other_exps=other.exps, own_tanhs=own.tanhs, other_tanhs=other.tanhs,
+                own_functions=own.functions, other_functions=other.functions,
                 own_max_abs=own.max_abs, other_max_abs=other.max_abs,
                 own_flags=own.max_abs, other_flags=other.max_abs,  # not read without PATCH
             ),
             d_scores, self._grad_scale, d_own, is_query=is_query, own_term_table=self._grad_scale,
-            own_slope_table=self._grad_scale, own_columns=own.exps.shape[-1], other_columns=other.exps.shape[-1],
+            own_slope_table=self._grad_scale, own_columns=own.columns, other_columns=other.columns,
             RANGE=1.0, PATCH=False, ADD=not is_query and slab.first_row > 0,
         )  # fmt: skip
 
@@ -422,10 +501,8 @@ class TokenOperands(NamedTuple):
     place of those that it does not read.
     """
 
-    own_exps: Tensor
-    other_exps: Tensor
-    own_tanhs: Tensor
-    other_tanhs: Tensor
+    own_functions: Tensor
+    other_functions: Tensor
     own_max_abs: Tensor
     other_max_abs: Tensor
     own_flags: Tensor
@@ -546,9 +623,9 @@ def add_tile_gradients(
     return new_sums, new_weight_sums
 
 
-@triton.jit
+@triton.jit(do_not_specialize=UNSPECIALIZED)
 def token_gradients(
-    own, other, own_exps, other_exps, own_tanhs, other_tanhs, own_max_abs, other_max_abs, own_flags, other_flags,
+    own, other, own_functions, other_functions, own_max_abs, other_max_abs, own_flags, other_flags,
     own_term_table, own_slope_table, weight, d_scores, grad_scale, d_tokens, d_weight,
     first_batch, first_own, first_other, inner, own_count, other_count, own_extent, other_extent, own_blocks, chunks,
     own_columns, other_columns, element_step, own_step, other_step, band,
@@ -560,7 +637,7 @@ def token_gradients(
     da_h = w_h sum_j dS_ij (1 - tanh^2(a_ih + b_jh)) and dw_h = sum_ij dS_ij tanh(a_ih + b_jh). The same kernel serves
     both sides: the own tokens are those whose gradients it computes, and it sums over the other ones.
 
-    own_exps to other_flags: see `TokenOperands`.
+    own_functions to other_flags: see `TokenOperands`.
     own_term_table, own_slope_table: tables of the lift, for PATCH.
     d_scores: those of the slab, times grad_scale; element_step, own_step and other_step lead to the next batch element
         of the slab, own token and other token.
@@ -614,22 +691,21 @@ def token_gradients(
                 )  # fmt: skip
             else:
                 max_b = tl.load(batch_pointer(other_max_abs, batch, inner) + n0 // BLOCK)
+                a = batch_pointer(own_functions, batch, inner) + unit * own_columns + m
+                b = batch_pointer(other_functions, batch, inner) + unit * other_columns + n
                 if (max_a <= ADDITION_RANGE) & (max_b <= ADDITION_RANGE):
                     sums, weight_sums = add_tile_gradients(
-                        sums, weight_sums, d_score, batch_pointer(own_tanhs, batch, inner) + unit * own_columns + m,
-                        batch_pointer(other_tanhs, batch, inner) + unit * other_columns + n, own_columns, other_columns,
-                        CHUNK, ADDITION, WITH_D_WEIGHT, FAST, BM, BN,
+                        sums, weight_sums, d_score, a + UNITS * own_columns, b + UNITS * other_columns, own_columns,
+                        other_columns, CHUNK, ADDITION, WITH_D_WEIGHT, FAST, BM, BN,
                     )  # fmt: skip
                 elif max_a + max_b <= PRODUCT_RANGE:
                     sums, weight_sums = add_tile_gradients(
-                        sums, weight_sums, d_score, batch_pointer(own_exps, batch, inner) + unit * own_columns + m,
-                        batch_pointer(other_exps, batch, inner) + unit * other_columns + n, own_columns, other_columns,
+                        sums, weight_sums, d_score, a, b, own_columns, other_columns,
                         CHUNK, PRODUCT, WITH_D_WEIGHT, FAST, BM, BN,
                     )  # fmt: skip
                 elif (max_a <= CLAMPED_RANGE) & (max_b <= CLAMPED_RANGE):
                     sums, weight_sums = add_tile_gradients(
-                        sums, weight_sums, d_score, batch_pointer(own_exps, batch, inner) + unit * own_columns + m,
-                        batch_pointer(other_exps, batch, inner) + unit * other_columns + n, own_columns, other_columns,
+                        sums, weight_sums, d_score, a, b, own_columns, other_columns,
                         CHUNK, CLAMPED, WITH_D_WEIGHT, FAST, BM, BN,
                     )  # fmt: skip
                 else:

@@ -510,7 +510,7 @@ class LiftedGradients:
     def _patch(self, slab: Slab, d_scores: Tensor, d_own: SideGradients, *, is_query: bool) -> None:
         """Add the exact gradients of the tiles of flagged blocks."""
         own, other = self._own_and_other(is_query=is_query)
-        unused = (own.own_term, other.own_term) * 3
+        unused = (own.own_term, other.own_term) * 2
         operands = exact.TokenOperands(*unused, own_flags=own.flags, other_flags=other.flags)
         exact.launch_token_gradients(
             self._scores.folded, slab, own.tokens, other.tokens, operands, d_scores, self._grad_scale, d_own,

@@ -30,6 +30,7 @@ from regard.backends.triton.primitives import (
     INFINITY,
     LN2,
     LOG2E,
+    UNSPECIALIZED,
     batch_pointer,
     cuts_band,
     in_band,
@@ -52,8 +53,8 @@ SCALE_ELEMENTS = 4096
 # --- Scores with scale, bias, mask and dropout -----------------------------------------------------------------
 
 
-def _pair_arguments(folded: FoldedProblem, query_bias: Tensor | None, key_bias: Tensor | None) -> dict[str, Any]:
-    """Return the arguments that `pool_scores` and `score_gradients` share."""
+def pair_arguments(folded: FoldedProblem, query_bias: Tensor | None, key_bias: Tensor | None) -> dict[str, Any]:
+    """Return the arguments that `pool_scores`, `score_gradients` and `short.attend_short` share."""
     has_band = folded.band != NO_BAND
     return {
         "value": token_operand(folded.value),
@@ -176,11 +177,11 @@ def pool(
         pool_scores, slab.num_batch * blocks * chunks,
         scores, output=output, log_mass=log_mass, first_batch=slab.first_batch, first_row=slab.first_row,
         rows=slab.rows, columns=scores.shape[-1], blocks=blocks, chunks=chunks, tile=tile,
-        **_pair_arguments(folded, query_bias, key_bias),
+        **pair_arguments(folded, query_bias, key_bias),
     )  # fmt: skip
 
 
-@triton.jit
+@triton.jit(do_not_specialize=UNSPECIALIZED)
 def pool_scores(
     slab_scores, value, weight, key_bias, query_bias, bias, allowed, seed, output, log_mass,
     first_batch, first_row, inner, queries, keys, rows, columns, blocks, chunks, dropout, band,
@@ -198,12 +199,30 @@ def pool_scores(
     """
     chunk = tl.program_id(0) % chunks
     element, block = tl.program_id(0) // chunks // blocks, tl.program_id(0) // chunks % blocks
-    batch = first_batch + element
-    m0 = first_row + block * BM
+    # Offsets inside an element of the slab fit into 32 bits.
+    slab_scores += element.to(tl.int64) * rows * columns + block * BM * columns
+    pool_block(
+        slab_scores, value, weight, key_bias, query_bias, bias, allowed, seed, output, log_mass, first_batch + element,
+        first_row + block * BM, chunk, inner, queries, keys, columns, dropout, band,
+        LIFTED, HAS_KEY_BIAS, HAS_BIAS, HAS_MASK, HAS_BAND, HAS_DROPOUT, UNITS, PADDED, VALUE_DIM, BV, BM, BN,
+    )  # fmt: skip
+
+
+@triton.jit
+def pool_block(
+    scores_of_block, value, weight, key_bias, query_bias, bias, allowed, seed, output, log_mass,
+    batch, m0, chunk, inner, queries, keys, columns, dropout, band,
+    LIFTED: tl.constexpr, HAS_KEY_BIAS: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_MASK: tl.constexpr,
+    HAS_BAND: tl.constexpr, HAS_DROPOUT: tl.constexpr, UNITS: tl.constexpr, PADDED: tl.constexpr,
+    VALUE_DIM: tl.constexpr, BV: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
+    """Pool the values of one chunk, BV dimensions, for the BM queries from m0 of one batch element.
+
+    scores_of_block: a pointer to their scores (BM, columns). The other arguments are those of `pool_scores`.
+    """
     m = m0 + tl.arange(0, BM)
-    # Offsets inside an element of the slab, and inside a tile of values, fit into 32 bits.
-    slab_scores += element.to(tl.int64) * rows * columns
-    score_offsets = (block * BM + tl.arange(0, BM))[:, None] * columns + tl.arange(0, BN)[None, :]
+    # Offsets inside a block of scores and inside a tile of values fit into 32 bits.
+    score_offsets = tl.arange(0, BM)[:, None] * columns + tl.arange(0, BN)[None, :]
     v = chunk * BV + tl.arange(0, BV)
     values = batch_pointer(value, batch, inner)
     value_offsets = tl.arange(0, BN)[:, None] * value[3] + v[None, :] * value[4]
@@ -219,7 +238,7 @@ def pool_scores(
     for first in range(begin, end, BN):
         n = first + tl.arange(0, BN)
         scores = mask_and_bias(
-            tl.load(slab_scores + first + score_offsets), clamped_m, n, batch, inner, m0, first, keys, unscale,
+            tl.load(scores_of_block + first + score_offsets), clamped_m, n, batch, inner, m0, first, keys, unscale,
             key_bias, bias, allowed, band, HAS_KEY_BIAS, HAS_BIAS, HAS_MASK, HAS_BAND, BM, BN,
         )  # fmt: skip
         new_peak = tl.maximum(peak, tl.max(scores, 1))
@@ -370,17 +389,20 @@ def gradients(
     key_bias: Tensor | None,
     terms: QueryTerms,
     d_value: Tensor,
+    *,
+    can_overwrite: bool,
 ) -> tuple[Tensor, Tensor]:
     """Return the gradients of a slab's scores, and write or add those of its values.
 
     Args:
         folded: the problem.
         slab: the slab.
-        scores: (num_batch, rows, columns); exact scores may be overwritten.
+        scores: (num_batch, rows, columns).
         query_bias: added to the scores of each query, (outer or 1, inner or 1, padded queries).
         key_bias: added to the scores of each key, (outer or 1, inner or 1, padded keys).
         terms: what is known of the queries.
         d_value: (batch, keys, value_dim); the first slab of its batch elements writes it, the others add to it.
+        can_overwrite: whether exact scores may be overwritten by their gradients.
 
     Returns:
         d_scores (num_batch, rows, columns), times grad_scale in half precision if lifted, and their sums over rows
@@ -390,7 +412,7 @@ def gradients(
     tile = GRADIENT_TILES.of(folded.rank)
     key_blocks, chunks = columns // tile.keys, cdiv(folded.value.shape[-1], _value_block(folded))
     # Several chunks of values read the same scores, so d_scores can replace the scores only if there is one chunk.
-    in_place = chunks == 1 and not is_lifted
+    in_place = chunks == 1 and can_overwrite and not is_lifted
     d_scores = scores if in_place else torch.empty_like(scores, dtype=torch.float16 if is_lifted else None)
     # Rows are split among programs if there would be too few programs; each part has its own sum of d_value.
     parts = max(min(MIN_PROGRAMS // (slab.num_batch * key_blocks * chunks), slab.rows // tile.queries), 1)
@@ -405,7 +427,7 @@ def gradients(
         grad_scale=terms.grad_scale, d_value=part_d_value, sums=sums,
         first_batch=slab.first_batch, first_row=slab.first_row, rows=slab.rows,
         columns=columns, key_blocks=key_blocks, parts=parts, part_rows=part_rows, chunks=chunks,
-        num_batch=slab.num_batch, tile=tile, **_pair_arguments(folded, query_bias, key_bias),
+        num_batch=slab.num_batch, tile=tile, **pair_arguments(folded, query_bias, key_bias),
     )  # fmt: skip
     if slab.first_row > 0:
         slab_d_value.add_(part_d_value.sum(0))
@@ -414,7 +436,7 @@ def gradients(
     return d_scores, sums[0] if parts == 1 else sums.sum(0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=UNSPECIALIZED)
 def score_gradients(
     slab_scores, d_scores, value, weight, key_bias, query_bias, bias, allowed, seed, d_output, delta, log_mass,
     grad_scale, d_value, sums,

@@ -4,6 +4,8 @@ This module does not import Triton; the modules with kernels are imported by the
 for the GPU.
 """
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -16,11 +18,15 @@ from regard.backends.triton.distance.inputs import (
     ROW_STATS,
     BackwardRows,
     Inputs,
-    KernelResults,
+    empty_results,
     prepare,
 )
-from regard.backends.triton.launch import empty_float32, unfold
+from regard.backends.triton.launch import unfold
 from regard.scores.kernels import SquaredExponential
+
+# Calls of at most this number of pairs of tokens are short: one launch computes their differences, though other kernels
+# would take less time on the GPU. `python -m benchmarks map --cuda`.
+MAX_SHORT_PAIRS = 2**23
 
 
 def _forward(problem: Problem, options: Options) -> ForwardResults:
@@ -29,24 +35,25 @@ def _forward(problem: Problem, options: Options) -> ForwardResults:
 
     del options
     with full_precision(problem.value.device), torch.cuda.device_of(problem.value):
-        inputs = prepare(problem)
-        shape = *inputs.batch, inputs.queries
-        output = empty_float32(problem.value, *shape, inputs.value_dim)
-        results = KernelResults(output, empty_float32(output, *shape), empty_float32(output, *shape, len(ROW_STATS)))
-        if _is_narrow(inputs):
-            narrow.forward(inputs, results)
-            # A boxcar without a bias flags no row: its mass is a number of keys, and it squares no width.
-            if inputs.kernel.name != "boxcar" or inputs.bias is not None:
-                tiled_forward.forward_by_differences(inputs, results, only_flagged=True)
-        elif _can_use_products(inputs):
-            tiled_forward.forward_by_products(inputs, results)
-            tiled_forward.forward_by_differences(inputs, results, only_flagged=True)
+        if _is_short(problem):
+            results, bias_maximum = tiled_forward.short_forward(problem)
         else:
-            tiled_forward.forward_by_differences(inputs, results, only_flagged=False)
-        log_mass = results.log_mass
-        if inputs.bias_maximum is not None:
-            log_mass = log_mass + inputs.bias_maximum.squeeze(-1)
-        return output.to(problem.value.dtype), log_mass, results.row_stats
+            inputs = prepare(problem)
+            results, bias_maximum = empty_results(inputs), inputs.bias_maximum
+            if _is_narrow(inputs):
+                narrow.forward(inputs, results)
+                # A boxcar without a bias flags no row: its mass is a number of keys, and it squares no width.
+                if inputs.kernel.name != "boxcar" or inputs.bias is not None:
+                    tiled_forward.forward_by_differences(inputs, results, only_flagged=True)
+            elif _can_use_products(inputs):
+                tiled_forward.forward_by_products(inputs, results)
+                tiled_forward.forward_by_differences(inputs, results, only_flagged=True)
+            else:
+                tiled_forward.forward_by_differences(inputs, results, only_flagged=False)
+        output, log_mass, row_stats = results
+        if bias_maximum is not None:
+            log_mass = log_mass + bias_maximum.squeeze(-1)
+        return output.to(problem.value.dtype), log_mass, row_stats
 
 
 def _kept_shapes(problem: Problem, options: Options) -> Shapes:
@@ -70,9 +77,11 @@ def _backward(
         if _is_narrow(inputs):
             found = narrow.backward(inputs, per_query, for_queries=for_queries, for_keys=for_keys)
         else:
+            is_short = _is_short(problem)
             found = tiled_backward.backward(
-                inputs, per_query, by_products=_can_use_products(inputs), for_queries=for_queries, for_keys=for_keys
-            )
+                inputs, per_query, by_products=_can_use_products(inputs) and not is_short, is_short=is_short,
+                for_queries=for_queries, for_keys=for_keys,
+            )  # fmt: skip
 
     def unfolded(grad: Tensor | None, source: Tensor | None, is_needed: bool) -> Tensor | None:
         return None if grad is None or source is None or not is_needed else unfold(grad, inputs.batch, source)
@@ -85,6 +94,11 @@ def _backward(
         unfolded(found.value, problem.value, needs.value),
         unfolded(found.bias, problem.bias, needs.bias),
     )
+
+
+def _is_short(problem: Problem) -> bool:
+    """Return whether the host needs more time for a few launches than the GPU for the differences of all pairs."""
+    return math.prod(problem.batch) * problem.queries * problem.keys <= MAX_SHORT_PAIRS
 
 
 def _is_narrow(inputs: Inputs) -> bool:

@@ -127,6 +127,13 @@ class KernelResults(NamedTuple):
     row_stats: Tensor
 
 
+def empty_results(inputs: Inputs) -> KernelResults:
+    """Return the memory for the results of a problem."""
+    shape = *inputs.batch, inputs.queries
+    output = empty_float32(inputs.value, *shape, inputs.value_dim)
+    return KernelResults(output, empty_float32(output, *shape), empty_float32(output, *shape, len(ROW_STATS)))
+
+
 class BackwardRows(NamedTuple):
     """What the backward kernels read for each query.
 

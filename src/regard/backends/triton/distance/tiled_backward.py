@@ -66,7 +66,7 @@ DIFFERENCE_KEY_TILES = {32: Tile(32, 64, 4, 1), 64: Tile(32, 64, 4, 1), 128: Til
 
 
 def backward(
-    inputs: Inputs, per_query: BackwardRows, *, by_products: bool, for_queries: bool, for_keys: bool
+    inputs: Inputs, per_query: BackwardRows, *, by_products: bool, is_short: bool, for_queries: bool, for_keys: bool
 ) -> Gradients:
     """Return the gradients, each (outer, inner, tokens, dim); the gradient of the bias is (outer, inner, 1, keys).
 
@@ -74,13 +74,14 @@ def backward(
         inputs: the problem.
         per_query: what is known of each query.
         by_products: whether to compute squared distances by products, where their error allows it.
+        is_short: whether the call is so short that copies of tokens would take longer than they save.
         for_queries: whether to compute the gradients of query and width.
         for_keys: whether to compute the gradients of key, value and bias.
     """
     values, tokens = value_parts(inputs, per_query), None
     if by_products:
         tokens = token_parts(inputs)
-    else:
+    elif not is_short:
         # Reading all queries is faster from transposed tokens, where a run of tokens is a run of memory. Cut off their
         # padding, because the shapes in `inputs` count the tokens.
         query, key = (transposed(x, 0.0)[..., : x.shape[-2]].mT for x in (inputs.query, inputs.key))

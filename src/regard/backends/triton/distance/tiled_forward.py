@@ -10,17 +10,28 @@ for its scores, if its mass is tiny or NaN, or if the square of its width is not
 """
 # ruff: noqa: N803, SIM102 - Triton: capital names for constants, no `and` with a constant
 
+from collections.abc import Sequence
+from typing import Any
+
 import triton
 import triton.language as tl
+from torch import Tensor
 
-from regard.backends.triton.distance.inputs import Inputs, KernelResults
+from regard.backends.base import Problem
+from regard.backends.triton.distance.inputs import Inputs, KernelResults, empty_results, prepare
 from regard.backends.triton.distance.profiles import MAX_SCALE, MIN_MASS, log_kernel, row_parameter, squared_factor
 from regard.backends.triton.distance.split import MAX_SQUARED_NORMS, forward_parts, largest_squares, value_block
 from regard.backends.triton.launch import (
+    KnownCall,
+    Launch,
+    Layout,
     Tile,
     batch_operand,
     cdiv,
+    empty_float32,
     launch,
+    launch_or_repeat,
+    layout_of,
     padded_length,
     padded_size,
     token_operand,
@@ -38,9 +49,11 @@ from regard.backends.triton.primitives import (
     row_offset,
     row_pointer,
     squared_distances,
+    store_transposed,
     tf32_split,
     twice_dot,
 )
+from regard.scores.distance import DistancePair
 
 # `python -m benchmarks.tiles` measures the tiles on a GPU.
 DIFFERENCE_TILE = Tile(64, 64, 4, 1)
@@ -68,27 +81,66 @@ def forward_by_differences(inputs: Inputs, results: KernelResults, *, only_flagg
     if not only_flagged:
         # Reading all rows is faster from transposed tokens, where a run of tokens is a run of memory.
         query, key, value = (transposed(x, 0.0).mT for x in (query, key, value))
+    settings = _difference_settings(inputs, results) | {"ONLY_FLAGGED": only_flagged, "TRANSPOSE": False}
+    operands = _difference_operands(inputs, query, key, value, memory=results.log_mass)
+    programs = settings["blocks"] * settings["chunks"] * inputs.batch_size
+    launch(difference_forward, programs, *operands, tile=DIFFERENCE_TILE, **settings)
+
+
+_known_calls: dict[Layout | None, KnownCall] = {}
+
+
+def short_forward(problem: Problem) -> tuple[KernelResults, Tensor | None]:
+    """Return the results of a problem and `Inputs.bias_maximum`, by one launch of `difference_forward`."""
+    pair, inputs = problem.pair, problem.all_tensors()
+    assert isinstance(pair, DistancePair)
+    if problem.mask is None and problem.bias is None:
+        layout = pair.kernel.name, *layout_of(inputs)
+        found = launch_or_repeat(_known_calls, layout, inputs, lambda: _short_launch(prepare(problem)))
+        return KernelResults(*found[:3]), None
+    prepared = prepare(problem)
+    launch = _short_launch(prepared)
+    launch.start()
+    return KernelResults(*launch.results[:3]), prepared.bias_maximum
+
+
+def _short_launch(inputs: Inputs) -> Launch:
+    results, tile = empty_results(inputs), DIFFERENCE_TILE
+    settings = _difference_settings(inputs, results) | {"ONLY_FLAGGED": False, "TRANSPOSE": True}
+    programs = settings["blocks"] * settings["chunks"] * inputs.batch_size
+    memory = empty_float32(inputs.query, programs, inputs.dim, tile.queries + settings["padded_keys"])
+    operands = _difference_operands(inputs, inputs.query, inputs.key, inputs.value, memory=memory)
+    return Launch(difference_forward, programs, [*results, memory], operands, tile, settings)
+
+
+def _difference_operands(inputs: Inputs, query: Tensor, key: Tensor, value: Tensor, memory: Tensor) -> Sequence[Any]:
+    return (
+        token_operand(query), token_operand(key), batch_operand(inputs.width), token_operand(value),
+        batch_operand(inputs.bias_or_dummy(key)), memory,
+    )  # fmt: skip
+
+
+def _difference_settings(inputs: Inputs, results: KernelResults) -> dict[str, Any]:
     block = value_block(inputs.value_dim)
     blocks, chunks = cdiv(inputs.queries, DIFFERENCE_TILE.queries), cdiv(inputs.value_dim, block)
-    launch(
-        difference_forward, blocks * chunks * inputs.batch_size,
-        token_operand(query), token_operand(key), batch_operand(inputs.width), token_operand(value),
-        batch_operand(inputs.bias_or_dummy(key)), *results, **inputs.pair_arguments(), blocks=blocks, chunks=chunks,
-        VALUE_DIM=inputs.value_dim, ONLY_FLAGGED=only_flagged, BV=block, tile=DIFFERENCE_TILE,
-    )  # fmt: skip
+    sizes = {"blocks": blocks, "chunks": chunks, "padded_keys": padded_length(inputs.keys)}
+    constants = {"VALUE_DIM": inputs.value_dim, "BD": min(padded_size(inputs.dim), 32), "BV": block}
+    return results._asdict() | inputs.pair_arguments() | sizes | constants
 
 
 @triton.jit(do_not_specialize=UNSPECIALIZED)
 def difference_forward(
-    query, key, width, value, bias, output, log_mass, row_stats,
-    inner, queries, keys, blocks, chunks, band,
+    query, key, width, value, bias, memory, output, log_mass, row_stats,
+    inner, queries, keys, padded_keys, blocks, chunks, band,
     DIM: tl.constexpr, VALUE_DIM: tl.constexpr, PROFILE: tl.constexpr, PER_QUERY: tl.constexpr,
-    HAS_BIAS: tl.constexpr, HAS_BAND: tl.constexpr, ONLY_FLAGGED: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BV: tl.constexpr,
+    HAS_BIAS: tl.constexpr, HAS_BAND: tl.constexpr, ONLY_FLAGGED: tl.constexpr, TRANSPOSE: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr, BV: tl.constexpr,
 ):  # fmt: skip
     """Write BV dimensions of the output of BM queries, their log_mass and their row_stats.
 
     row_stats: see `inputs.ROW_STATS`.
+    TRANSPOSE: each program first writes its queries and all keys transposed to `memory`, (programs, DIM, BM +
+        padded_keys). That saves launches where a few programs need the same keys.
     """
     chunk = tl.program_id(0) % chunks
     batch, block = tl.program_id(0) // chunks // blocks, tl.program_id(0) // chunks % blocks
@@ -101,17 +153,34 @@ def difference_forward(
             return
     query_tokens = batch_pointer(query, batch, inner) + m.to(tl.int64) * query[3]
     first_key, first_value = batch_pointer(key, batch, inner), batch_pointer(value, batch, inner)
+    query_step, key_step, key_stride = query[4], key[4], key[3]
+    begin, end = key_range(block * BM, block * BM + BM - 1, keys, band, BN, HAS_BAND)
+    if TRANSPOSE:
+        own_memory = row_pointer(memory, tl.program_id(0), DIM * (BM + padded_keys))
+        queries_of_batch = batch_pointer(query, batch, inner), query[3], query[4]
+        query_tokens, query_step = own_memory + tl.arange(0, BM), BM
+        store_transposed(queries_of_batch, m, queries, query_tokens, BM, DIM, BD)
+        keys_of_batch = first_key, key[3], key[4]
+        first_key, key_step, key_stride = (
+            memory + tl.program_id(0).to(tl.int64) * DIM * (BM + padded_keys),
+            padded_keys,
+            1,
+        )
+        first_key += DIM * BM
+        for first in range(begin, end, BN):
+            n = first + tl.arange(0, BN)
+            store_transposed(keys_of_batch, n, keys, first_key + n, padded_keys, DIM, BD)
+        tl.debug_barrier()
     bias, width = batch_pointer(bias, batch, inner), batch_pointer(width, batch, inner)
     scale = row_parameter(width, m, queries, PROFILE, PER_QUERY, BM)
     v = chunk * BV + tl.arange(0, BV)
     peak = tl.full([BM], -INFINITY, tl.float32)
     total = tl.zeros([BM], tl.float32)
     weighted_sum = tl.zeros([BM, BV], tl.float32)
-    begin, end = key_range(block * BM, block * BM + BM - 1, keys, band, BN, HAS_BAND)
     for first in range(begin, end, BN):
         n = first + tl.arange(0, BN)
-        key_tokens = first_key + n.to(tl.int64) * key[3]
-        squared = squared_distances(query_tokens, key_tokens, m, n, query[4], key[4], queries, keys, DIM, BM, BN)
+        key_tokens = first_key + n.to(tl.int64) * key_stride
+        squared = squared_distances(query_tokens, key_tokens, m, n, query_step, key_step, queries, keys, DIM, BM, BN)
         scores = log_kernel(squared, scale[:, None], PROFILE)
         if HAS_BIAS:
             # A forbidden key has a bias of minus infinity, to which a NaN score must not be added.

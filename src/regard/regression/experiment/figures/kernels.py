@@ -24,7 +24,7 @@ def draw_kernels() -> Figure:
     """Left the chapter's, with the two that share the name Epanechnikov; right the others. Width 1."""
     figure, panels = plots.canvas(7.2, 2.7, panels=2, same_scales=True)
     others = tuple(kernel for kernel in KERNEL_SCORES if kernel not in OF_THE_CHAPTER)
-    distance = torch.linspace(-FARTHEST, FARTHEST, POINTS, dtype=torch.float64)
+    distance = torch.linspace(-FARTHEST, FARTHEST, POINTS, dtype=torch.float64, device="cpu")
     with plots.house_style():
         for ax, names, heading in zip(
             panels, (OF_THE_CHAPTER, others), ("Kernels of eq. 5", "Further kernels"), strict=True
@@ -40,7 +40,7 @@ def draw_kernels() -> Figure:
 
 def heights(kernel: str, distance: torch.Tensor) -> torch.Tensor:
     """f(d), as the score that attention uses says it: exp of the log-kernel."""
-    query, key = torch.zeros(1, 1, dtype=distance.dtype), distance[:, None]
+    query, key = distance.new_zeros(1, 1), distance[:, None]
     return regard.inspect(query, key, key, score=KERNEL_SCORES[kernel](1.0)).scores()[0].exp()
 
 

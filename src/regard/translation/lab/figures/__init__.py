@@ -1,1 +1,0 @@
-"""The figures of the laboratory, each drawn from what an experiment found."""

@@ -1,8 +1,0 @@
-"""From pairs to a trained model: recipes, updates, checkpoints, and the loop around them."""
-
-from regard.translation.training.corpus import Corpus
-from regard.translation.training.loop import train
-from regard.translation.training.recipe import Data, Recipe, Training
-from regard.translation.training.stopping import StopSignals
-
-__all__ = ["Corpus", "Data", "Recipe", "StopSignals", "Training", "train"]
