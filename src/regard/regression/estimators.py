@@ -598,5 +598,5 @@ def _positive_weights(weight: Tensor) -> tuple[Tensor | None, Tensor | None]:
 
 def _as_array(numbers: Any) -> np.ndarray:
     """Return numbers in double precision, since NumPy has no bfloat16; complex numbers stay complex, to be refused."""
-    tensor = torch.as_tensor(numbers).detach().cpu()
+    tensor = torch.as_tensor(numbers, device="cpu").detach()
     return tensor.to(torch.promote_types(tensor.dtype, torch.float64)).numpy()

@@ -200,7 +200,7 @@ def line_width(task: PoolTask, queries: SortedQueries) -> Width:
     """Return the width as `attend` takes it: rounded to the dtype of the data."""
     if not task.has_width_per_query:
         return torch.as_tensor(task.width, dtype=task.data.key.dtype, device="cpu").item()
-    width = torch.as_tensor(task.width)[:, 0].double()
+    width = torch.as_tensor(task.width, device="cpu")[:, 0].double()
     return width if queries.order is None else width[queries.order.long()]
 
 
