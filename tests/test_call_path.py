@@ -5,6 +5,7 @@ from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from tests.translation.examples import make_batch, make_model
@@ -13,6 +14,7 @@ from tests.translation.toy_trainings import make_corpus, make_recipe
 
 import regard
 from regard import Mask, MultiHeadAttention, attend, inspect
+from regard.regression import NadarayaWatson
 from regard.scores import Additive
 from regard.translation import Trainer, train
 
@@ -74,6 +76,9 @@ def calls() -> dict[str, Callable[[], object]]:
     additive_layer = MultiHeadAttention(16, 4, "additive").eval()
     sequence = torch.randn(2, 8, 16)
     memory = layer.remember(sequence)
+    x = np.random.default_rng(0).uniform(0, 4, (500, 1))
+    y = np.sin(x[:, 0]) + np.random.default_rng(1).normal(size=500)
+    regression = NadarayaWatson("epanechnikov", "loo").fit(x, y)
     return {
         "scaled dot": lambda: attend(tokens, tokens, tokens),
         "lengths": lambda: attend(tokens, tokens, tokens, mask=lengths),
@@ -81,6 +86,8 @@ def calls() -> dict[str, Callable[[], object]]:
         "weights": lambda: inspect(tokens, tokens, tokens).weights(),
         "additive layer": lambda: additive_layer(sequence),
         "recall of one token": lambda: layer.recall(sequence[:, :1], memory),
+        "leave-one-out fit": lambda: regression.fit(x, y),
+        "prediction": lambda: regression.predict(x),
     }
 
 
@@ -93,6 +100,8 @@ def calls() -> dict[str, Callable[[], object]]:
         ("weights", 9),
         ("additive layer", 10),
         ("recall of one token", 10),
+        ("leave-one-out fit", 10),
+        ("prediction", 8),
     ],
 )
 def test_call_enters_few_files(name, most):

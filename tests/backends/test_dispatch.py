@@ -387,3 +387,11 @@ def test_only_plans_that_read_padding_get_it_zeroed(reads_padding, monkeypatch):
     dispatch.run(problem, "reference")
     assert (given[0].pair.key[1, 4:] == 0).all() == reads_padding
     assert given[0].padding_is_zero == reads_padding
+
+
+def test_tolerance_below_the_error_of_the_logistic_function_gets_tanh_itself():
+    query, key, value = torch.randn(5, 4), torch.randn(7, 4), torch.randn(7, 3)
+    score = regard.scores.Additive(4, 4, 8)
+    assert regard.why(query, key, value, score, tolerance=5e-7).backend == "reference"
+    tight = regard.why(query, key, value, score, tolerance=2e-7)
+    assert (tight.backend, tight.bound[:28]) == ("blocked", "at most 1.2e-07 for each tan")

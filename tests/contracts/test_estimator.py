@@ -1,6 +1,6 @@
 """The contract of the estimators: every kernel against NumPy formulas, refits and the hat matrix, by public names.
 
-scikit-learn's own list of checks is run in tests/regression/test_estimator.py and test_classifier.py.
+scikit-learn's own list of checks is run in tests/regression/test_estimators.py.
 """
 
 import math

@@ -34,7 +34,7 @@ FEATURES: dict[str, tuple[tuple[str, ...], str, str]] = {
     "regress": (
         ("sklearn",),
         "regard[regression]",
-        "from regard.regression.report.fitted import _estimator; _estimator()",
+        "from regard.regression.csv_report import _estimator; _estimator()",
     ),
     "figure": (("matplotlib",), "regard[plots]", "import regard, torch; regard.plots.heatmap(torch.rand(2, 3))"),
     "subwords": (
@@ -66,7 +66,7 @@ FEATURES: dict[str, tuple[tuple[str, ...], str, str]] = {
     "blocks": (
         ("dask", "sklearn"),
         "regard[distributed]",
-        "from regard.regression.distributed.collections import dask_of_extra; dask_of_extra()",
+        "from regard.regression.dask_arrays import import_dask; import_dask()",
     ),
     "commands": (
         ("cyclopts", "rich"),

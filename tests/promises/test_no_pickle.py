@@ -13,7 +13,7 @@ from tests.refuses import refuses
 from tests.translation.models import random_model, save_model
 from tests.translation.test_model_folder import forge
 
-from regard.regression.report import columns
+from regard.regression import csv_columns
 from regard.translation import Translator, checkpoint
 from regard.translation.dataset import read_pairs
 from regard.translation.model_folder import TrainedModel
@@ -147,4 +147,4 @@ def test_hostile_pairs_recipe_and_table(place, payload):
     with refuses("recipe"):
         Recipe.read(file)
     with refuses("file"):
-        columns.read("file", file, [("x", "x")])
+        csv_columns.read_columns("file", file, [("x", "x")])

@@ -23,7 +23,7 @@ def wave(n=53, dim=1, seed=0):
 
 
 def two_valleys():
-    """Data whose leave-one-out criterion has two local minima: a fast and a slow wave under noise."""
+    """Observations whose leave-one-out criterion has two local minima: a fast and a slow wave under noise."""
     generator = np.random.default_rng(5)
     x = np.sort(generator.uniform(0, 1, 150)).reshape(-1, 1)
     y = np.sin(2 * np.pi * x[:, 0]) + 0.45 * np.sin(40 * np.pi * x[:, 0]) + 0.35 * generator.standard_normal(150)

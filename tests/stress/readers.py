@@ -18,7 +18,7 @@ import torch
 from tests.translation.models import random_model, save_model
 
 from regard.errors import RegardError
-from regard.regression.report import columns
+from regard.regression import csv_columns
 from regard.studio.app import build
 from regard.studio.models.shelf import Shelf
 from regard.translation import checkpoint
@@ -126,7 +126,7 @@ def _readers(place: Path) -> dict[str, tuple[bytes, Callable[[bytes], object]]]:
         "pairs, gzipped": (gzip.compress(PAIRS), lambda content: list(read_pairs(written(content), strict=True))),
         "two files": (LINES, lambda content: list(read_parallel(written(content), other, strict=True))),
         "recipe": (Recipe().to_toml().encode(), lambda content: Recipe.read(written(content))),
-        "table": (TABLE, lambda content: columns.read("file", written(content), [("x", "x"), ("y", "y")])),
+        "table": (TABLE, lambda content: csv_columns.read_columns("file", written(content), [("x", "x"), ("y", "y")])),
         **{name: (content, model(name)) for name, content in files.items()},
         **{f"{name}, mended": (files[name], model(name, True)) for name in files if name != MANIFEST},
         "checkpoint": (hashlib.sha256(saved).digest() + saved, state),

@@ -15,8 +15,7 @@ from regard.cli.output import check_can_write, spinner
 from regard.errors import RegardError
 
 if TYPE_CHECKING:
-    from regard.regression.report import Wishes
-    from regard.regression.report.fitted import Fitted
+    from regard.regression.csv_report import RegressionReport, RegressOptions
 
 EXAMPLES = (
     ("regard regress data.csv --x times --y accel --out fit.svg", "fit, choose the width, draw"),
@@ -90,10 +89,10 @@ def regress(
         lacking = "no file" if file is None else "no --x" if not x else "no --y"
         example = "regard regress data.csv --x times --y accel --out fit.svg"
         raise _refusal("regress", lacking, "a CSV file, --x and --y, or --demo", f"For example: {example}")
-    from regard.regression.report import Wishes, run
+    from regard.regression.csv_report import RegressOptions, run
 
     check_can_write((file, predict_at), out=out, predictions=predictions)
-    wishes = Wishes(
+    options = RegressOptions(
         file=file,
         x=x,
         y=y,
@@ -111,22 +110,22 @@ def regress(
         drop_missing=drop_missing,
     )
     with spinner(f"fitting {file}"), redirect_stdout(sys.stderr) if json else nullcontext():
-        fitted = run(wishes)
+        fitted = run(options)
     if json:
-        print(as_json(wishes, fitted))
+        print(as_json(options, fitted))
 
 
-def as_json(wishes: "Wishes", fitted: "Fitted") -> str:
+def as_json(options: "RegressOptions", fitted: "RegressionReport") -> str:
     """What was found, for a program: one object with a name for each number, null where there is none."""
     model, width = fitted.model, fitted.model.bandwidth_
     found = {
-        "file": str(wishes.file),
-        "x": list(wishes.x),
-        "y": wishes.y,
+        "file": str(options.file),
+        "x": list(options.x),
+        "y": options.y,
         "rows": len(fitted.y),
         "rows_left_out": fitted.dropped,
-        "kernel": wishes.kernel,
-        "degree": wishes.degree,
+        "kernel": options.kernel,
+        "degree": options.degree,
         "bandwidth": width.tolist()
         if hasattr(width, "tolist")
         else {"nearest": width.k}

@@ -6,11 +6,9 @@ from typing import TYPE_CHECKING
 from regard.errors import RegardError
 
 if TYPE_CHECKING:
-    from regard.regression.band import Band
-    from regard.regression.classifier import NadarayaWatsonClassifier
-    from regard.regression.estimator import NadarayaWatson
-    from regard.regression.nearest import Nearest
-    from regard.regression.warning_kinds import BandwidthWarning, EmptyWindowWarning
+    from regard.regression.estimators import NadarayaWatson, NadarayaWatsonClassifier
+    from regard.regression.inference import Band
+    from regard.regression.smoother import Nearest
 
 __all__ = [
     "Band",
@@ -21,15 +19,21 @@ __all__ = [
     "Nearest",
 ]
 
-# Each public name and its file, loaded when first asked for: kernel sums alone do not need scikit-learn.
+# Public names that need scikit-learn or torch, and their files; they are imported when first used.
 _FILE_OF = {
-    "Band": "band",
-    "BandwidthWarning": "warning_kinds",
-    "EmptyWindowWarning": "warning_kinds",
-    "NadarayaWatson": "estimator",
-    "NadarayaWatsonClassifier": "classifier",
-    "Nearest": "nearest",
+    "Band": "inference",
+    "NadarayaWatson": "estimators",
+    "NadarayaWatsonClassifier": "estimators",
+    "Nearest": "smoother",
 }
+
+
+class EmptyWindowWarning(UserWarning):
+    """Some queries have no observation in their window; their prediction is NaN."""
+
+
+class BandwidthWarning(UserWarning):
+    """The best bandwidth lies at the edge of the range that was searched, so the data do not determine it."""
 
 
 def __getattr__(name: str) -> object:
@@ -43,7 +47,7 @@ def __getattr__(name: str) -> object:
         raise RegardError(
             name,
             got="no module named sklearn",
-            needed="scikit-learn, whose manners the estimators have",
+            needed="scikit-learn",
             repair='Install it with pip install "regard[regression]".',
         ) from None
     globals()[name] = found

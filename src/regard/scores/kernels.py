@@ -40,11 +40,11 @@ class Kernel(ABC):
 
     name: str
     is_compact: ClassVar[bool] = False
-    is_edge_inside: ClassVar[bool] = False
-    is_differentiable: ClassVar[bool] = True
+    is_edge_inside: bool = False
+    is_differentiable: bool = True
     roughness: float
     variance: float
-    polynomial: ClassVar[tuple[float, ...] | None] = None
+    polynomial: tuple[float, ...] | None = None
     square: tuple[str, float] | None = None
 
     def log_kernel(self, squared: Tensor, width: Tensor, dtype: torch.dtype) -> Tensor:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from regard.errors import RegardError
-from regard.regression.report import columns
+from regard.regression import csv_columns
 from regard.studio.asked import Asked
 from regard.studio.limits import MOST_BYTES, MOST_POINTS
 
@@ -64,14 +64,14 @@ def _look(text: str) -> Table:
             repair="Check that the file was written to the end.",
         )
     try:
-        separator = max(columns.SEPARATORS, key=lambda sign: len(next(csv.reader(lines[:1], delimiter=sign))))
+        separator = max(csv_columns.SEPARATORS, key=lambda sign: len(next(csv.reader(lines[:1], delimiter=sign))))
         rows = [[cell.strip() for cell in row] for row in csv.reader(lines[:LOOKED_AT], delimiter=separator)]
     except csv.Error as refusal:
         raise RegardError(
             "file", got=f"{refusal}", needed="lines of cells, separated by commas", repair="Save it as CSV again."
         ) from None
     names, body = rows[0], rows[1:]
-    if all(columns.as_number(cell) is not None for cell in names):
+    if all(csv_columns.as_number(cell) is not None for cell in names):
         names, body = [f"column {number}" for number in range(1, len(names) + 1)], rows
         lines.insert(0, separator.join(names) + "\n")
     held = {name: [row[place] for row in body if place < len(row)] for place, name in enumerate(names) if name}
@@ -80,13 +80,13 @@ def _look(text: str) -> Table:
 
 def _holds_numbers(cells: list[str]) -> bool:
     """Whether the first cell that is not blank is a number."""
-    first = next((cell for cell in cells if cell and cell.lower() not in columns.BLANK), "")
-    return columns.as_number(first) is not None
+    first = next((cell for cell in cells if cell and cell.lower() not in csv_columns.BLANK), "")
+    return csv_columns.as_number(first) is not None
 
 
-def _read(text: str, wanted: list[tuple[str, str]]) -> columns.Columns:
+def _read(text: str, wanted: list[tuple[str, str]]) -> csv_columns.Columns:
     """By the reader of `regard regress`, which takes a file: the same refusals for the same mistakes."""
     with tempfile.TemporaryDirectory(prefix="regard-studio-") as folder:
         path = Path(folder) / NAME
         path.write_text(text, encoding="utf-8")
-        return columns.read("file", path, wanted, drop_missing=True)
+        return csv_columns.read_columns("file", path, wanted, drop_missing=True)

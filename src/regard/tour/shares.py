@@ -3,7 +3,7 @@
 import math
 from typing import NamedTuple
 
-from regard.regression.band import quantile
+from regard.regression.inference import quantile
 
 QUANTILE = quantile(0.95)
 

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
+from regard.regression.bandwidth_search import canonical_ratio
 from regard.regression.experiment.comparison import FOLLOWED
 from regard.regression.experiment.draws import draw, fit
 from regard.regression.experiment.leave_one_out import grid
 from regard.regression.experiment.one_line import OneLine
-from regard.regression.rules import relative_to_gaussian
 from regard.scores.names import KERNEL_SCORES
 
 
@@ -18,7 +18,7 @@ def drawn():
 
 @pytest.mark.parametrize("kernel", KERNEL_SCORES)
 def test_the_curves_are_those_of_attention_on_each_draw(drawn, kernel):
-    for width in (FOLLOWED[0] * relative_to_gaussian(kernel), FOLLOWED[-1] * relative_to_gaussian(kernel)):
+    for width in (FOLLOWED[0] * canonical_ratio(kernel), FOLLOWED[-1] * canonical_ratio(kernel)):
         on_line = OneLine(drawn).fit(kernel, width)
         alone = fit(drawn, kernel, torch.full((4,), width, dtype=torch.float64))
         torch.testing.assert_close(on_line.fits, alone.fits, rtol=1e-9, atol=1e-9)

@@ -1,11 +1,13 @@
 """Kernel sums on a line in 80-bit NumPy, pair by pair: the judge of the near-linear sums."""
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 
-from regard.regression.sums import Kernel, Pool, on_line
-from regard.regression.sums.line import Line
-from regard.regression.sums.record import Moments
+from regard.regression import sums
+from regard.regression.sums import Moments, Pool, PoolTask, line
+from regard.scores.kernels import KERNELS as RADIAL_KERNELS
 
 COMPACT = ("boxcar", "triangular", "epanechnikov", "biweight", "tricube", "cosine_kernel")
 ALL = (*COMPACT, "gaussian", "laplacian")
@@ -16,6 +18,13 @@ KERNELS = {
     "tricube": lambda d: (1 - d**3) ** 3,
     "cosine_kernel": lambda d: np.sin(np.longdouble(np.pi) / 2 * (1 - d)),
 }
+
+
+class Kernel(NamedTuple):
+    """A kernel by its name, and its width."""
+
+    name: str
+    width: float | torch.Tensor
 
 
 def log_kernel(name, query, key, width):
@@ -67,10 +76,20 @@ def pool(query, data, kernel: Kernel, exclude=None) -> Pool:
     return Pool(_double(share @ value), _double(log_mass), moments)
 
 
-def near_linear(query, data, kernel: Kernel, *, exclude=None, moments=False, tolerance=None) -> Pool:
+def task_of(query, data, kernel: Kernel, *, exclude=None, moments=False, tolerance=None) -> PoolTask:
+    """The kernel sums of a test as a task."""
+    return PoolTask(query, data, RADIAL_KERNELS[kernel.name], kernel.width, exclude, moments, tolerance)
+
+
+def near_linear(query, data, kernel: Kernel, **options) -> Pool:
     """The sums under test, for data of any size, sorted or not."""
-    line = data if isinstance(data, Line) else Line.of(data)
-    return on_line.pool(query, line, kernel, exclude=exclude, moments=moments, tolerance=tolerance)
+    task = task_of(query, data, kernel, **options)
+    return line.pool(task, sums.line_method(task))
+
+
+def pool_any(query, data, kernel: Kernel, **options) -> Pool:
+    """The kernel sums by the method that supports the task."""
+    return sums.pool(task_of(query, data, kernel, **options))
 
 
 def assert_close(found: Pool, exact: Pool, values: torch.Tensor, tolerance: float) -> None:

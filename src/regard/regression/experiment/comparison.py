@@ -7,11 +7,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from regard.regression.band import quantile
+from regard.regression.bandwidth_search import canonical_ratio
 from regard.regression.experiment import data, leave_one_out
 from regard.regression.experiment.draws import Draws, fit
 from regard.regression.experiment.one_line import OneLine
-from regard.regression.rules import relative_to_gaussian
+from regard.regression.inference import quantile
 from regard.scores.names import KERNEL_SCORES
 
 WIDTH_OF_THE_CHAPTER = 1.0
@@ -73,6 +73,6 @@ def judge(draws: Draws, kernel: str, widths: Tensor) -> Judged:
 
 
 def _follow(line: OneLine, kernel: str) -> tuple[Tensor, Tensor]:
-    widths = torch.tensor(FOLLOWED, dtype=torch.float64, device="cpu") * relative_to_gaussian(kernel)
+    widths = torch.tensor(FOLLOWED, dtype=torch.float64, device="cpu") * canonical_ratio(kernel)
     errors = [line.fit(kernel, width).errors().mean() for width in widths.tolist()]
     return widths, torch.stack(errors)

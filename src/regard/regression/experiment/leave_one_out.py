@@ -7,8 +7,8 @@ that finer ones would change no digit of the table.
 import torch
 from torch import Tensor
 
+from regard.regression.bandwidth_search import canonical_ratio
 from regard.regression.experiment.one_line import OneLine
-from regard.regression.rules import relative_to_gaussian
 
 # Gaussian widths; those of another kernel are in proportion to what smooths as much.
 NARROWEST, WIDEST = 0.03, 0.9
@@ -18,7 +18,7 @@ TRIED = 40
 def grid(kernel: str) -> Tensor:
     """(widths,): evenly spaced in the logarithm."""
     steps = torch.logspace(0, 1, TRIED, base=WIDEST / NARROWEST, dtype=torch.float64, device="cpu")
-    return steps * NARROWEST * relative_to_gaussian(kernel)
+    return steps * NARROWEST * canonical_ratio(kernel)
 
 
 def widths(line: OneLine, kernel: str) -> Tensor:

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from regard.regression.bandwidth_search import canonical_ratio
 from regard.regression.experiment.comparison import interval
 from regard.regression.experiment.figures import draw_errors, draw_errors_by_width
-from regard.regression.rules import relative_to_gaussian
 
 
 def test_every_kernel_and_the_constant_with_its_interval(experiment):
@@ -27,6 +27,6 @@ def test_every_kernel_and_the_constant_with_its_interval(experiment):
 def test_the_right_panel_has_the_widths_of_equal_smoothing(experiment):
     left, right = draw_errors_by_width(experiment.comparison).axes
     for one, other, kernel in zip(left.lines, right.lines, experiment.comparison.followed, strict=False):
-        np.testing.assert_allclose(one.get_xdata() / relative_to_gaussian(kernel), other.get_xdata())
+        np.testing.assert_allclose(one.get_xdata() / canonical_ratio(kernel), other.get_xdata())
         np.testing.assert_array_equal(one.get_ydata(), other.get_ydata())
     assert len(right.lines) == len(experiment.comparison.followed)

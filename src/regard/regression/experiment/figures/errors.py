@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from regard import plots
 from regard.plots.look import COLOURS, POINTS, TRUTH
+from regard.regression.bandwidth_search import canonical_ratio
 from regard.regression.experiment.comparison import Comparison, Interval, interval
 from regard.regression.experiment.names import title
-from regard.regression.rules import relative_to_gaussian
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -52,7 +52,7 @@ def draw_errors_by_width(comparison: Comparison) -> Figure:
         for (kernel, (widths, errors)), (colour, dashes) in zip(comparison.followed.items(), STYLES, strict=False):
             style = {"color": colour, "linestyle": dashes, "linewidth": 1.3}
             left.plot(widths, errors, label=title(kernel), **style)
-            right.plot(widths / relative_to_gaussian(kernel), errors, **style)
+            right.plot(widths / canonical_ratio(kernel), errors, **style)
         left.axvline(1.0, color=TRUTH, linewidth=0.6, linestyle=":")
         left.set(title="width in the kernel's own formula", xlabel="width")
         right.set(title="width in units of equal smoothing", xlabel="width of the Gaussian that smooths as much")
