@@ -110,7 +110,7 @@ def test_an_additive_score_is_odd_and_so_needs_the_constant():
     score = Additive(QUERY_DIM, KEY_DIM, HIDDEN_DIM)
     query, key = torch.randn(3, QUERY_DIM), torch.randn(5, KEY_DIM)
     plain, turned = (regard.inspect(sign * query, sign * key, key, score=score).scores() for sign in (1, -1))
-    assert torch.allclose(plain, -turned)
+    assert torch.allclose(plain, -turned, atol=1e-6)
 
 
 def test_rules_do_not_look_at_the_constant():
