@@ -73,11 +73,11 @@ def test_a_grid_has_every_combination_the_last_column_fastest():
 def test_rows_of_another_file_by_the_names_of_x(tmp_path):
     other = tmp_path / "other.csv"
     other.write_text("b,z,a\n1,text,2\n3,text,4\n", encoding="utf-8")
-    wishes = RegressOptions(Path("data.csv"), ("a", "b"), "y", predict_at=other)
-    assert read_queries(wishes).tolist() == [[2.0, 1.0], [4.0, 3.0]]
+    options = RegressOptions(Path("data.csv"), ("a", "b"), "y", predict_at=other)
+    assert read_queries(options).tolist() == [[2.0, 1.0], [4.0, 3.0]]
     other.write_text("a,b\n", encoding="utf-8")
     with refuses("predict_at", "no row of numbers in other.csv"):
-        read_queries(wishes)
+        read_queries(options)
 
 
 def test_nowhere_else_unless_it_is_asked_for():
@@ -160,14 +160,14 @@ def test_without_scikit_learn_it_names_the_extra(noisy, monkeypatch):
         fit_file(RegressOptions(noisy, ("x",), "y"))
 
 
-def told(wishes):
-    fitted = fit_file(wishes)
-    lines = format_table(wishes, fitted).splitlines()
+def table_lines(options):
+    fitted = fit_file(options)
+    lines = format_table(options, fitted).splitlines()
     return fitted, {line[:30].strip(): line[30:] for line in lines}
 
 
 def test_every_number_is_the_fits(noisy):
-    fitted, said = told(RegressOptions(noisy, ("x",), "y"))
+    fitted, said = table_lines(RegressOptions(noisy, ("x",), "y"))
     assert said["rows"] == "120"
     assert float(said["bandwidth"]) == pytest.approx(fitted.model.bandwidth_, rel=1e-5)
     assert said["criterion"] == f"loo, {fitted.model.criterion_:.6g} at this bandwidth"
@@ -187,7 +187,7 @@ def test_every_number_is_the_fits(noisy):
     ],
 )
 def test_widths_that_no_criterion_chose(noisy, bandwidth, width, criterion):
-    _, said = told(RegressOptions(noisy, ("x", "other"), "y", bandwidth=bandwidth, degree=1))
+    _, said = table_lines(RegressOptions(noisy, ("x", "other"), "y", bandwidth=bandwidth, degree=1))
     assert said["regression"] == "y on x, other, local lines"
     assert said["criterion"] == criterion
     assert width is None or said["bandwidth"] == width
@@ -196,21 +196,23 @@ def test_widths_that_no_criterion_chose(noisy, bandwidth, width, criterion):
 def test_rows_left_out_are_counted(noisy):
     with noisy.open("a", encoding="utf-8") as file:
         file.write(",1,2,3,\n")
-    _, said = told(RegressOptions(noisy, ("x",), "y", bandwidth="0.5", drop_missing=True))
+    _, said = table_lines(RegressOptions(noisy, ("x",), "y", bandwidth="0.5", drop_missing=True))
     assert said["rows"] == "120, and 1 left out since a number was missing"
 
 
-def written(wishes, elsewhere=None):
-    fitted = fit_file(wishes)
-    predicted = csv_report.predict(wishes, fitted, elsewhere)
-    csv_report.write_predictions(wishes, fitted, predicted)
-    table = list(csv.DictReader(wishes.predictions.read_text(encoding="utf-8").splitlines()))
+def written_predictions(options, elsewhere=None):
+    fitted = fit_file(options)
+    predicted = csv_report.predict(options, fitted, elsewhere)
+    csv_report.write_predictions(options, fitted, predicted)
+    table = list(csv.DictReader(options.predictions.read_text(encoding="utf-8").splitlines()))
     assert len(table) == len(predicted.places)
     return fitted, {name: np.array([float(row[name]) for row in table]) for name in table[0]}, predicted.notes
 
 
 def test_at_the_rows_of_the_data(noisy, tmp_path):
-    fitted, table, _ = written(RegressOptions(noisy, ("x",), "y", bandwidth="0.5", predictions=tmp_path / "p.csv"))
+    fitted, table, _ = written_predictions(
+        RegressOptions(noisy, ("x",), "y", bandwidth="0.5", predictions=tmp_path / "p.csv")
+    )
     assert list(table) == ["x", "y", "predicted y", "lower 95%", "upper 95%", "standard error", "log mass"]
     np.testing.assert_array_equal(table["x"], fitted.x[:, 0])
     np.testing.assert_array_equal(table["y"], fitted.y)
@@ -220,10 +222,10 @@ def test_at_the_rows_of_the_data(noisy, tmp_path):
 
 
 def test_on_a_grid_of_two_columns_with_another_level(noisy, tmp_path):
-    wishes = RegressOptions(
+    options = RegressOptions(
         noisy, ("x", "other"), "y", bandwidth="1,2", level=0.5, grid=4, predictions=tmp_path / "p.csv"
     )  # fmt: skip
-    fitted, table, _ = written(wishes)
+    fitted, table, _ = written_predictions(options)
     assert list(table)[:4] == ["x", "other", "predicted y", "lower 50%"]
     assert len(table["x"]) == 16
     at = np.stack([table["x"], table["other"]], -1)
@@ -231,26 +233,26 @@ def test_on_a_grid_of_two_columns_with_another_level(noisy, tmp_path):
 
 
 def test_an_empty_window_is_nan_with_a_note(noisy, tmp_path):
-    wishes = RegressOptions(noisy, ("x",), "y", kernel="boxcar", bandwidth="0.5", predictions=tmp_path / "p.csv",
+    options = RegressOptions(noisy, ("x",), "y", kernel="boxcar", bandwidth="0.5", predictions=tmp_path / "p.csv",
                     predict_at=tmp_path / "elsewhere.csv")  # fmt: skip
-    _, table, notes = written(wishes, elsewhere=np.array([[3.0], [99.0]]))
+    _, table, notes = written_predictions(options, elsewhere=np.array([[3.0], [99.0]]))
     assert np.isnan(table["predicted y"]).tolist() == [False, True]
     assert table["log mass"][1] == -np.inf
     assert any("1 of 2 queries have no observation" in note for note in notes)
 
 
 def test_a_file_that_cannot_be_written_is_refused(noisy, tmp_path):
-    wishes = RegressOptions(noisy, ("x",), "y", bandwidth="0.5", predictions=tmp_path)
-    fitted = fit_file(wishes)
-    predicted = csv_report.predict(wishes, fitted, None)
+    options = RegressOptions(noisy, ("x",), "y", bandwidth="0.5", predictions=tmp_path)
+    fitted = fit_file(options)
+    predicted = csv_report.predict(options, fitted, None)
     with refuses("predictions", "(Is a directory)", "a file that can be"):
-        csv_report.write_predictions(wishes, fitted, predicted)
+        csv_report.write_predictions(options, fitted, predicted)
 
 
 def test_one_column_is_a_curve_with_its_band(noisy):
-    wishes = RegressOptions(noisy, ("x",), "y", bandwidth="0.5", level=0.9)
-    fitted = fit_file(wishes)
-    drawn = draw(wishes, fitted)
+    options = RegressOptions(noisy, ("x",), "y", bandwidth="0.5", level=0.9)
+    fitted = fit_file(options)
+    drawn = draw(options, fitted)
     ax = drawn.axes[0]
     (curve,) = ax.lines
     np.testing.assert_allclose(curve.get_ydata(), fitted.model.predict(curve.get_xdata()[:, None]))
@@ -266,9 +268,9 @@ def test_one_column_is_a_curve_with_its_band(noisy):
 
 
 def test_two_columns_are_a_map_with_the_samples(noisy):
-    wishes = RegressOptions(noisy, ("x", "other"), "y", kernel="cosine_kernel", bandwidth="nearest:30")
-    fitted = fit_file(wishes)
-    ax, scale = draw(wishes, fitted).axes
+    options = RegressOptions(noisy, ("x", "other"), "y", kernel="cosine_kernel", bandwidth="nearest:30")
+    fitted = fit_file(options)
+    ax, scale = draw(options, fitted).axes
     np.testing.assert_array_equal(ax.collections[-1].get_offsets(), fitted.x)
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("x", "other")
     assert scale.get_ylabel() == "y: map fitted, dots observed"
@@ -277,8 +279,8 @@ def test_two_columns_are_a_map_with_the_samples(noisy):
 
 def test_of_many_samples_some_are_drawn_and_it_says_so(noisy, monkeypatch):
     monkeypatch.setattr(module, "MOST_POINTS", 50)
-    wishes = RegressOptions(noisy, ("x",), "y", bandwidth="0.5")
-    ax = draw(wishes, fit_file(wishes)).axes[0]
+    options = RegressOptions(noisy, ("x",), "y", bandwidth="0.5")
+    ax = draw(options, fit_file(options)).axes[0]
     assert len(ax.collections[0].get_offsets()) == 50
     assert ax.texts[0].get_text() == "50 of 120 samples are drawn"
 

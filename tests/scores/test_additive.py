@@ -4,6 +4,7 @@ import copy
 import math
 import pickle
 
+import numpy as np
 import pytest
 import torch
 from tests import bounds
@@ -12,7 +13,7 @@ from torch import nn
 
 import regard
 from regard.scores import Additive, additive
-from regard.scores.additive import GRID, INITIAL_BOUND, ActivationRange, round_up
+from regard.scores.additive import GRID, INITIAL_BOUND, LOGISTIC_ERROR, ActivationRange, AdditivePair, round_up
 
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="ranges are measured on a GPU")
 BACKENDS = ("reference", "blocked")
@@ -218,3 +219,13 @@ def test_activations_are_measured_once_per_calls_per_measurement():
     torch.cuda.synchronize()
     assert set(ranges) == {(round_up(0.7), round_up(0.7))}
     assert score.pair(large, large).reach == (round_up(7.7), round_up(7.7))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_error_of_each_tanh_is_within_its_bound(dtype):
+    """One hidden unit with weight 1, for activations of any size."""
+    activations = torch.cat([torch.linspace(-40, 40, 40_001), torch.logspace(-8, 0, 2_001)]).to("cpu", dtype)
+    pair = AdditivePair(activations[:, None], activations.new_zeros(1, 1), activations.new_ones(1, 1), (6.0, 6.0))
+    exact = np.tanh(activations.numpy().astype(np.longdouble))
+    error = np.abs(pair.scores()[:, 0].numpy().astype(np.longdouble) - exact).max()
+    assert 0 < error <= LOGISTIC_ERROR * torch.finfo(dtype).eps

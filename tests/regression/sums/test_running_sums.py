@@ -62,7 +62,7 @@ def ends(key, query, name, width):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(("step", "steps"), [(0.1, 1), (0.1, 3), (0.01, 7), (1e-3, 10)])
 def test_the_edge_of_a_boxcar_is_the_comparison_of_the_data(dtype, step, steps):
-    """On a lattice nearly every window has a key within a rounding of its edge, and every key stands there twice."""
+    """On a lattice nearly every window has a key within a rounding of its edge, and each key occurs twice."""
     key = (torch.arange(200, dtype=dtype) * step).repeat(2) + 1
     width = float(torch.tensor(step * steps, dtype=dtype))
     key, place, first, after = ends(key, key, "boxcar", width)

@@ -149,7 +149,9 @@ def test_far_query_gets_the_value_of_its_nearest_key(score, dim, value_dim):
 def test_gradients_of_far_queries_agree(dim, value_dim):
     call = drawn("gaussian", 7, 11, dim, value_dim)
     far = torch.logspace(0, 1.5, 7, dtype=torch.float64).unsqueeze(-1)
-    assert disagreements(call._replace(query=call.query * far), roundings=8) == []
+    # On a GPU the products of the backward pass are summed in another order than in the interpreter.
+    roundings = 8 if call.query.is_cuda else 0
+    assert disagreements(call._replace(query=call.query * far), roundings=roundings) == []
 
 
 @pytest.mark.parametrize("score", ["triangular", "boxcar"])
