@@ -21,8 +21,8 @@ MAX_SMALL_ELEMENTS = {"cpu": 2**16, "cuda": 2**27}
 # The same limit for an additive score on a CPU. `python -m benchmarks map`.
 MAX_SMALL_ADDITIVE_ELEMENTS = 2**21
 # A step of a decoder has few queries, so each tile would use its keys only a few times. Up to MAX_FEW_QUERIES queries
-# the reference is preferred on a CPU for as many as MAX_FEW_QUERIES_ELEMENTS elements. An additive score has a lower
-# limit, because the logistic function takes most of its time.
+# the reference is preferred on a CPU for as many as MAX_FEW_QUERIES_ELEMENTS elements. For an
+# additive score this holds up to MAX_FEW_QUERIES_ADDITIVE queries only, because most of its time goes into pairs.
 MAX_FEW_QUERIES = 8
 MAX_FEW_QUERIES_ADDITIVE = 2
 MAX_FEW_QUERIES_ELEMENTS = 2**25
@@ -36,7 +36,8 @@ BACKENDS: dict[str, Backend] = {
 """All backends by name."""
 
 # glibc returns freed memory to the system unless the process has freed a larger block before, and the next call then
-# waits for new pages. So allocate and free the largest block that counts, which is never written and takes no memory.
+# waits for new pages. It remembers blocks of up to 32 MiB, so free one just below this size. The block is never
+# written, so it takes no memory. The command that shows the effect:
 # `python -m benchmarks.before_after --only 'hidden 256, 32 x 20 x 256, both'`.
 np.empty(2**25 - 2**16, dtype=np.uint8)
 
@@ -82,8 +83,8 @@ def order(problem: Problem, need: Need) -> tuple[str, ...]:
     elements, is_on_gpu = problem.elements, problem.value.device.type == "cuda"
     fallbacks = ("reference",) if elements <= max_reference_elements(problem) else ("blocked", "reference")
     if is_on_gpu and kind in MIN_TRITON_ELEMENTS:
-        is_one_launch = not torch.compiler.is_compiling() and not needs_grad(*problem.operands())
-        if is_one_launch or elements >= MIN_TRITON_ELEMENTS[kind]:
+        needs_one_launch = not torch.compiler.is_compiling() and not needs_grad(*problem.operands())
+        if needs_one_launch or elements >= MIN_TRITON_ELEMENTS[kind]:
             return ("triton", *fallbacks)
     if is_on_gpu and kind == "distance" and torch.compiler.is_compiling() and torch.is_grad_enabled():
         # inductor (torch 2.11) computes wrong gradients of transposed keys, because it writes and reads them with

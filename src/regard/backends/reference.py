@@ -58,7 +58,7 @@ def attention(problem: Problem, rows: Rows | None = None) -> Result:
 
 
 def _attention_of_finite_scores(problem: Problem) -> Result:
-    """Return the output of attention (eq. 1 and 3) if no score is minus infinity: torch's own softmax is faster."""
+    """Return the output of attention (eq. 1 and 3) for scores above minus infinity, by torch's faster softmax."""
     with full_precision(problem.value.device):
         weights = masked_scores(problem).softmax(-1)
         weights = functional.dropout(weights, problem.dropout) if problem.dropout else weights

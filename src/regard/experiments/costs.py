@@ -30,10 +30,10 @@ STDERR = 2
 
 
 def peak_bytes(function: Callable[[], object], device: torch.device) -> int:
-    """Run a function; the peak of what it allocates, whoever asked for it: tensors, saved ones, buffers of operators.
+    """Run a function and return the largest memory that it holds at once: tensors, saved tensors, buffers of operators.
 
-    On a GPU the allocator keeps the mark. On a CPU torch's profiler tells of every block that comes and goes; blocks
-    that were there before are not counted, nor is their end.
+    On a GPU the allocator measures it. On a CPU it is computed from the profiler's record of allocations; memory that
+    was allocated before the call is not counted.
     """
     if device.type == "cuda":
         torch.cuda.synchronize(device)

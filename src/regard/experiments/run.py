@@ -66,7 +66,7 @@ def _told(task: Task, trial: Trial, tell: Callable[[Task, Trial], None]) -> Tria
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """Within it torch uses so many threads; then as many as before."""
+    """Let torch use this number of threads inside the block."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

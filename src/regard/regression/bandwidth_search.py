@@ -32,8 +32,9 @@ from regard.scores.kernels import KERNELS
 
 SCAN_ROWS = 8192
 GRID_STEP, GRID_STEP_OF_COMPACT = 0.7, 0.15
-# The lowest gaps of the grid are scanned again: how many, how many positions in each, and which count as low. For a
-# smooth criterion those with an end in this part of its range, for a rough one those this near to its lowest value.
+# A gap lies between two neighbouring grid positions. The lowest gaps are scanned again: at most this many, with this
+# many new positions in each. A gap is low if the criterion at one of its ends is at most its lowest value plus, for a
+# smooth criterion, LOW_PART of its range; for a rough one, NEAR_LOWEST times its lowest value.
 GAPS, POSITIONS_PER_GAP, LOW_PART = 6, 1, 0.25
 GAPS_OF_ROUGH, POSITIONS_PER_GAP_OF_ROUGH, NEAR_LOWEST = 12, 4, 0.02
 # Accuracy of a position by Brent's method: a rough criterion does not deserve more.
@@ -245,7 +246,11 @@ def _is_valley(evaluator: CriterionEvaluator, bracket: Sequence[float]) -> bool:
 
 
 def _least_possible(evaluator: CriterionEvaluator, bracket: Sequence[float]) -> float:
-    """Return how low a valley may reach: four times as far below its middle as any parabola through such points."""
+    """Return an estimate of how low a valley may reach.
+
+    A parabola through three evenly spaced points drops at most 1/8 of the height of the valley below its middle point;
+    four times that is allowed for.
+    """
     left, middle, right = (evaluator.values[position] for position in bracket)
     higher = max(left, right)
     return middle - (higher - middle) / 2 if math.isfinite(higher) else middle
@@ -259,7 +264,7 @@ def _search_bracket(evaluator: CriterionEvaluator, bracket: Sequence[float], rou
         bounds, options = (left, right), {"xatol": accuracy}
         optimize.minimize_scalar(evaluator.at, bounds=bounds, method="bounded", options=options)
         return
-    # SciPy's accuracy is relative to the argument: measured from the middle, and from 1, it is absolute.
+    # SciPy's xtol is relative to x. Shift positions so that the middle is at 1: xtol is then about absolute.
     known = {1 + position - middle: evaluator.values[position] for position in bracket}
 
     def value(x: float) -> float:
@@ -388,7 +393,7 @@ def check_found(criterion: str, value: float, rows: int) -> None:
 
 
 def check_counts(smoother: Smoother) -> None:
-    """Refuse weights that sum to 1 where observations are counted."""
+    """Refuse weights with a sum below 3 for three or more rows: they cannot be numbers of repetitions."""
     rows, total = len(smoother.data.key), smoother.total_weight()
     if total < 3 <= rows:
         raise RegardError(

@@ -199,7 +199,8 @@ def _sums_between(numbers: Tensor, first: Tensor, after: Tensor) -> Tensor:
 GAP = 60.0
 # A scan of bandwidths says where to look; the best one is computed again.
 SCAN_TOLERANCE = 1e-8
-# The largest residual of an accurate criterion, in units of the tolerance times the range of the values.
+# A scanned criterion is trusted only if its largest residual is at least this many times SCAN_TOLERANCE times the
+# range of the values.
 MIN_RESIDUAL = 1e3
 # Rows of all copies in one call: more of them leave the cache.
 ROWS_PER_CALL = 2**13
@@ -261,7 +262,7 @@ def _evaluate_together(smoother: Smoother, criterion: str, widths: Sequence[floa
         fit, function = whole.fit(data.key), {"aicc": _aicc, "gcv": _gcv}[criterion]
         means, leverages = (numbers.unflatten(0, (copies, -1)) for numbers in (fit.mean, fit.leverage))
         found = [function(smoother, mean, leverage) for mean, leverage in zip(means, leverages, strict=True)]
-    # Residuals that are not much larger than the tolerance tell nothing here: a curve through all observations.
+    # Where the curve passes through nearly all observations, residuals are as small as the error of the scan.
     residuals = (value.double() - means).abs().amax(1)
     smallest = MIN_RESIDUAL * SCAN_TOLERANCE * (value.amax(0) - value.amin(0)).double()
     accurate = (residuals >= smallest).all(-1).tolist()

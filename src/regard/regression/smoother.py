@@ -193,7 +193,7 @@ def kth_distances(query: Tensor, data: Observations, k: int, row: Tensor | None 
             hidden = None if row is None else row[start : start + height]
             parts.append(_kth_of_all(distance, data.weight, k, hidden, exclude))
         found = torch.cat(parts)
-    # Where k keys are at the query the distance is 0: the narrowest width pools those keys and no other.
+    # Where k keys coincide with the query the distance is 0: take a tiny width instead, which pools only those keys.
     return found.clamp(min=torch.finfo(query.dtype).tiny ** 0.5)
 
 
@@ -230,7 +230,7 @@ def _reach(query: Tensor, key: Tensor, count: Tensor) -> Tensor:
 
 
 def _first_of_nearest(query: Tensor, key: Tensor, count: Tensor) -> Tensor:
-    """Return the first of the `count` nearest keys, (queries,), by bisection: one place further is not nearer."""
+    """Return the first of the `count` nearest keys, (queries,): bisect until moving right does not help."""
     left, keys = torch.searchsorted(key, query), len(key)
     low, high = (left - count).clamp(min=0), torch.minimum(left, keys - count)
     low = torch.minimum(low, high)
@@ -246,7 +246,7 @@ def _first_of_nearest(query: Tensor, key: Tensor, count: Tensor) -> Tensor:
 
 
 def _kth_of_all(distance: Tensor, weight: Tensor | None, k: int, row: Tensor | None, exclude: int) -> Tensor:
-    """Return the same of all distances (queries, keys), in any number of dimensions: (queries, 1)."""
+    """Return the distance to the k-th nearest key, (queries, 1), from all distances (queries, keys); any dimension."""
     hidden = None
     if row is not None:
         rows = torch.arange(distance.shape[-1], device=distance.device)

@@ -1,4 +1,4 @@
-"""Arrays and tensors in, checked; answers back as they came.
+"""Check arrays and tensors, and return results as the caller passed the inputs: as arrays or as tensors.
 
 NumPy arrays are checked by scikit-learn, torch tensors by the same rules on their device.
 """
@@ -28,7 +28,7 @@ class FitData(NamedTuple):
 
     Attributes:
         X: (rows, dim).
-        y: (rows,) or (rows, outputs); labels stay as they came.
+        y: (rows,) or (rows, outputs); labels are not converted.
         weight: (rows,), or None if none was given.
     """
 

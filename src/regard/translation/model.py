@@ -7,9 +7,10 @@ The file follows the paper from the sentence to the next word:
     s_i = GRU([y_{i-1}; c_i], s_{i-1})                              Decoder            (appendix A.1.1; eq. 13)
     p(y_i) = softmax(W_o tanh(U s_i + V y_{i-1} + C c_i))           EncoderDecoder     (eq. 4)
 
-Equation numbers without a reference to the paper are those of this library's chapter; with its additive score (eq. 12)
-the default model is eq. 13. Two details differ from the paper: s_0 uses the mean of the annotations, and the layer
-before the output is a tanh layer, not maxout.
+In this table, eq. 4 to 7, section 3.2 and the appendix are the paper's. Elsewhere its equations are marked arXiv
+1409.0473. Eq. 12, the additive score, and eq. 13, the default model, are those of this library's chapter. Two details
+differ from the paper: s_0 uses the mean of the annotations, and the layer before the output is a tanh layer, not
+maxout.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -213,8 +214,8 @@ class Encoder(nn.Module):
         order = reverse_order(lengths, words.shape[1])
         states = words
         for onward, backward in zip(self.forward_layers, self.backward_layers, strict=True):
-            # On a CPU the joint pass saves 10 to 24% of an update at the presets' sizes, 1 to 3% at hidden size 512.
-            # Without a backward pass torch's own layers are faster.
+            # On a CPU this saves 10 to 24% of an update at the presets' sizes, 1 to 3% at hidden size 512.
+            # If no gradients are computed, torch's own layers are faster.
             together = isinstance(onward, nn.GRU) and words.device.type == "cpu" and torch.is_grad_enabled()
             run = _run_together if together else _run_apart
             forward_states, backward_states = run(onward, backward, states, _reorder(states, order))
@@ -362,7 +363,7 @@ class Decoder(nn.Module):
         return torch.cat(states, 1), torch.cat(contexts, 1)
 
     def _unroll_fused(self, words: Tensor, state: DecoderState) -> tuple[Tensor, Tensor]:
-        """Compute all steps by one function; the gates' share of the words is one product for all of them."""
+        """Compute all steps in one function; the words' share of the gates is one matrix product."""
         context, memory, cell = cast(AttentionContext, self.context), cast(Memory, state.memory), self.cell
         score = cast(Additive, context.attention.score)
         query_weight = cast(Tensor, score.query_weight)

@@ -14,13 +14,13 @@ from regard.errors import RegardError
 
 MAX_BEAMS = 1000
 MAX_BATCH_SIZE = 2**20
-"""Limits that keep a mistyped number from exhausting the memory."""
+"""MAX_BEAMS and MAX_BATCH_SIZE keep a mistyped number from exhausting the memory."""
 MAX_LENGTH = 100_000
 """Maximum number of tokens of a translation."""
 EXAMPLES = {"train": "--corpus dates --out model", "evaluate": "model --corpus dates"}
 """What a command needs at least, for messages."""
 MAX_LENGTH_PENALTY = 20
-"""A stronger length penalty overflows; it ranks by length alone long before."""
+"""Larger values overflow. Far below this limit, the length alone decides the ranking."""
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,12 @@ class SearchOptions:
     """How to search for translations.
 
     Attributes:
-        nbest: so many translations of each sentence, as lines "number ||| translation ||| score".
+        nbest: number of translations of each sentence, as lines "number ||| translation ||| score".
         beams: how many hypotheses the search follows; 1 is greedy search.
         length_penalty: how much long translations are favoured; the value stored with the model by default.
         shortest: the fewest tokens of a translation.
         longest: the most tokens of a translation;
-            by default what the training data allow, and at least twice those of the sentence and 10.
+            by default computed from the training data; at least 10 more than twice the tokens of the sentence.
         batch_size: how many sentences are translated at a time; 1 answers every line of a pipe as it comes.
     """
 

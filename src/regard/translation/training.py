@@ -742,7 +742,8 @@ class _Run:
             kept = TrainedModel.load(self.out, device)
             strength = self.trainer.best_length_penalty(kept)
             replace(kept, metadata=kept.metadata | {"length_penalty": strength}).save(self.out)
-            # After a resume on another machine, whose bits differ, the folder may hold an epoch of the time before.
+            # The folder may hold a model that was saved after the last checkpoint, before the interruption. Resumed on
+            # another machine, the epochs can differ, so read the figures that are stored with that model.
             best = Best.read(kept.metadata.get("validation"))
             if best is None:
                 raise RegardError(

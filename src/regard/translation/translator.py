@@ -33,7 +33,7 @@ from regard.translation.vocabulary import END, Vocabulary
 
 BATCH_SIZE = SearchOptions.batch_size
 MAX_LENGTH_RATIO = 100.0
-"""A model folder that claims more target tokens per source token is not believed."""
+"""If a model folder has a larger ratio of target to source tokens, 2 is used instead."""
 READ_AHEAD = 1024
 """Sentences that a stream reads ahead: enough to find sentences of equal length."""
 
@@ -127,7 +127,7 @@ class Translation:
 
     @cached_property
     def alignment_of_tokens(self) -> Alignment | None:
-        """The same token by token, for text that has no blanks between its words."""
+        """Like `alignment`, but between tokens instead of words, for text without blanks between words."""
         if self.weights is None:
             return None
         rows, columns = len(self.target.pieces), len(self.source.pieces)
@@ -343,7 +343,7 @@ class Translator:
     def _max_lengths(self, lengths: Tensor, options: SearchOptions) -> Tensor:
         """Return the maximum length of each translation: that of the options, or what the training data allow.
 
-        Without the option it is the length ratio of the training data, at least 2, times the source with END, plus 8.
+        Without the option it is max(2, length ratio) * (source tokens + 1 for END) + 8, rounded up.
         """
         if options.longest is not None:
             return torch.full_like(lengths, options.longest)

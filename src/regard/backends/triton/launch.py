@@ -92,8 +92,8 @@ class KnownCall(NamedTuple):
     Attributes:
         start: starts the compiled kernel; takes all of its arguments.
         arguments: all arguments; None for those that are replaced.
-        replaced: of each tensor among the arguments its position, its place among inputs and results, and the strides
-            that follow it, or None if it is no operand with strides.
+        replaced: for each tensor among the arguments: its index in `arguments`, its index among inputs and results, and
+            the strides that follow it; None instead of strides if the kernel takes the tensor alone.
         results: shape and dtype of each result.
     """
 
@@ -117,7 +117,7 @@ class KnownCall(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """The one launch of a call.
+    """A launch with all of its arguments that has not been started, for a call that needs only one.
 
     Attributes:
         kernel: a function decorated with triton.jit.
@@ -141,7 +141,7 @@ class Launch(NamedTuple):
 
 
 def launch_or_repeat(
-    known: dict[Layout | None, KnownCall],
+    known: dict[Layout, KnownCall],
     layout: Layout | None,
     inputs: Sequence[Tensor],
     prepare: Callable[[], Launch],
@@ -150,30 +150,30 @@ def launch_or_repeat(
 
     Args:
         known: the known calls of the operator.
-        layout: everything that the arguments of the kernel depend on but for the pointers; None if they depend on more.
+        layout: everything that the arguments of the kernel depend on but for the pointers; None if the call must not be
+            remembered, because they depend on more.
         inputs: the tensors of the call.
         prepare: returns the launch; called if no call of this layout is known.
     """
-    call = known.get(layout)
-    if call is not None:
-        return call.repeat(inputs)
-    one = prepare()
-    compiled = one.start()
+    if layout is not None and layout in known:
+        return known[layout].repeat(inputs)
+    first = prepare()
+    compiled = first.start()
     if layout is not None and compiled is not None:
-        call = _known_call(one, compiled[one.programs, 1, 1], inputs)
+        call = _known_call(first, compiled[first.programs, 1, 1], inputs)
         if call is not None:
             if len(known) == MAX_KNOWN_CALLS:
                 known.clear()
             known[layout] = call
-    return one.results
+    return first.results
 
 
-def _known_call(one: Launch, start: Callable[..., None], inputs: Sequence[Tensor]) -> KnownCall | None:
-    """Return a call that can be repeated, or None if its kernel reads a tensor that was made from the inputs."""
-    settings = one.settings | {"BM": one.tile.queries, "BN": one.tile.keys}
-    arguments = [*one.operands, *(settings[name] for name in one.kernel.arg_names[len(one.operands) :])]
+def _known_call(first: Launch, start: Callable[..., None], inputs: Sequence[Tensor]) -> KnownCall | None:
+    """Return a call that can be repeated, or None if its kernel takes another tensor, such as a copy of an input."""
+    settings = first.settings | {"BM": first.tile.queries, "BN": first.tile.keys}
+    arguments = [*first.operands, *(settings[name] for name in first.kernel.arg_names[len(first.operands) :])]
     places: dict[int, int] = {}
-    for place, tensor in enumerate([*inputs, *one.results]):
+    for place, tensor in enumerate([*inputs, *first.results]):
         places.setdefault(tensor.data_ptr(), place)
     replaced: list[tuple[int, int, tuple[Any, ...] | None]] = []
     for position, argument in enumerate(arguments):
@@ -184,7 +184,7 @@ def _known_call(one: Launch, start: Callable[..., None], inputs: Sequence[Tensor
             return None
         replaced.append((position, places[tensor.data_ptr()], tuple(strides) if isinstance(argument, tuple) else None))
         arguments[position] = None
-    return KnownCall(start, arguments, replaced, [(x.shape, x.dtype) for x in one.results])
+    return KnownCall(start, arguments, replaced, [(x.shape, x.dtype) for x in first.results])
 
 
 def pick_tile(tiles: Sequence[Tile], tokens: int, batch: int) -> Tile:

@@ -15,8 +15,8 @@ from regard.scores.kernels import KERNELS
 
 __all__ = ["Moments", "Observations", "Pool", "PoolTask", "can_square", "line_method", "pool", "pool_squared"]
 
-# Up to here all pairs at once take less time than sorting. Not with weights: far away their logarithms lose digits in
-# the scores, while sums on a line are computed relative to the nearest key.
+# Up to this many pairs, computing all pairs is faster than sorting. Weighted data are always sorted: far from a query,
+# adding log weights to large scores loses digits, and sums on a line are relative to the nearest key.
 FEW_PAIRS = 2**16
 # The squares of polynomials cancel more digits. They give variances, which may have this relative error.
 SQUARED_TOLERANCE = 1e-9

@@ -1,10 +1,11 @@
 """Additive attention with few keys in one launch: scores (eq. 12), softmax and output (eq. 1 and 3).
 
-A short call takes less time on the GPU than the host needs for a few launches. So one program does all the work of some
-queries of one batch element: it computes the functions of one token for its queries and for all keys, then the scores,
-and then the output. What one step writes and the next step reads goes through memory, which stays in the cache.
+In a short call, starting several kernels on the host takes longer than their work on the GPU. So there is one kernel,
+and a program does all the work of some queries of one batch element: it computes the functions of one token for its
+queries and for all keys, then the scores, and then the output. What one step writes and the next step reads goes
+through memory, which stays in the cache.
 
-The scores are kept for the backward pass, which is that of longer calls.
+The scores are kept for the backward pass, which has the same kernels as that of longer calls.
 """
 # ruff: noqa: N803 - Triton's conventions: capital names for constants
 
@@ -40,14 +41,14 @@ from regard.backends.triton.launch import (
 )
 from regard.backends.triton.primitives import UNSPECIALIZED, batch_pointer, key_range
 
-# Up to FEW_KEYS keys, and with more keys. `python -m benchmarks map --cuda`.
+# Tiles for at most FEW_KEYS keys, and for more keys. No other sizes have been timed.
 FEW_KEYS = 32
 TILES_OF_FEW_KEYS = (Tile(64, 32, 4), Tile(32, 32, 2), Tile(16, 32, 2))
 TILES = (Tile(64, 64, 4), Tile(32, 64, 4), Tile(16, 64, 2))
 MAX_VALUE_BLOCK = 64
 
 
-_known_calls: dict[Layout | None, KnownCall] = {}
+_known_calls: dict[Layout, KnownCall] = {}
 
 
 def attend(problem: Problem) -> list[Tensor]:
@@ -57,7 +58,7 @@ def attend(problem: Problem) -> list[Tensor]:
     band.
     """
     inputs = problem.all_tensors()
-    # A mask has numbers beside its tensors.
+    # Masks and dropout have numbers that are arguments of the kernel, too, so such calls are not remembered.
     layout = layout_of(inputs) if problem.mask is None and not problem.dropout else None
     return launch_or_repeat(_known_calls, layout, inputs, lambda: _launch(problem))[:3]
 
@@ -100,8 +101,11 @@ def attend_short(
 ):  # fmt: skip
     """Write output, log_mass and scores of BM queries.
 
-    functions: memory of this kernel, (programs, UNITS * (BM + key_columns)).
+    functions: memory for functions of one token. Each program has UNITS x BM numbers for its queries, and then
+        UNITS x key_columns for the keys.
     slab_scores: (batch, rows, columns).
+    blocks, chunks: number of blocks of queries, and of blocks of values.
+    BU: hidden units that are read at once.
     The other arguments are those of `softmax.pool_scores`.
     """
     program = tl.program_id(0)
@@ -114,7 +118,7 @@ def attend_short(
 
     begin, end = key_range(m0, m0 + BM - 1, keys, band, BN, HAS_BAND)
 
-    # The functions of one token that the largest activations allow.
+    # Compute tanh a or e^2a of each token, as the largest activations allow; `any_scores` needs neither beyond that.
     max_a = largest_activation(queries_of_batch, m, queries, query[3], query[4], UNITS, BU)
     max_b = max_a * 0.0
     for first in range(begin, end, BN):

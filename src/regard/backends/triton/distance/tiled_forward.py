@@ -82,12 +82,13 @@ def forward_by_differences(inputs: Inputs, results: KernelResults, *, only_flagg
         # Reading all rows is faster from transposed tokens, where a run of tokens is a run of memory.
         query, key, value = (transposed(x, 0.0).mT for x in (query, key, value))
     settings = _difference_settings(inputs, results) | {"ONLY_FLAGGED": only_flagged, "TRANSPOSE": False}
+    # Without TRANSPOSE the kernel does not use its memory, so any tensor will do.
     operands = _difference_operands(inputs, query, key, value, memory=results.log_mass)
     programs = settings["blocks"] * settings["chunks"] * inputs.batch_size
     launch(difference_forward, programs, *operands, tile=DIFFERENCE_TILE, **settings)
 
 
-_known_calls: dict[Layout | None, KnownCall] = {}
+_known_calls: dict[Layout, KnownCall] = {}
 
 
 def short_forward(problem: Problem) -> tuple[KernelResults, Tensor | None]:
@@ -99,9 +100,9 @@ def short_forward(problem: Problem) -> tuple[KernelResults, Tensor | None]:
         found = launch_or_repeat(_known_calls, layout, inputs, lambda: _short_launch(prepare(problem)))
         return KernelResults(*found[:3]), None
     prepared = prepare(problem)
-    launch = _short_launch(prepared)
-    launch.start()
-    return KernelResults(*launch.results[:3]), prepared.bias_maximum
+    one_launch = _short_launch(prepared)
+    one_launch.start()
+    return KernelResults(*one_launch.results[:3]), prepared.bias_maximum
 
 
 def _short_launch(inputs: Inputs) -> Launch:
