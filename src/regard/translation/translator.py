@@ -250,9 +250,7 @@ class Translator:
         options = self._options(SearchOptions(nbest, beams, length_penalty, shortest, longest, batch_size))
         ahead = whole_number("ahead", ahead, 1, 2**31, "Leave it out.")
         texts = check_texts("sentences", sentences)
-        return (
-            one for chunk in iter(lambda: list(islice(texts, ahead)), []) for one in self._translate(chunk, options)
-        )
+        return self._stream(texts, options, ahead)
 
     def force(
         self, sources: Iterable[str], targets: Iterable[str], *, batch_size: int = BATCH_SIZE
